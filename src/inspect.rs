@@ -214,6 +214,10 @@ fn describe(position: u64, bytes: &[u8]) -> Value {
             "position": position, "kind": "agent_events", "events": events.len(),
             "at": timestamp::micros(at_us), "bytes": bytes.len(),
         }),
+        Ok(Record::Report(report)) => json!({
+            "position": position, "kind": "report", "agent": report.agent.to_string(),
+            "at": timestamp::micros(report.at_us), "bytes": bytes.len(),
+        }),
         Err(why) => json!({
             "position": position, "kind": "unknown", "detail": why, "bytes": bytes.len(),
         }),

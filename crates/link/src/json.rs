@@ -40,6 +40,8 @@ pub struct ErrorAnswer {
     pub error: String,
     /// The reason, and how to correct it.
     pub detail: String,
+    /// Status of the answer, for clients that read only bodies.
+    pub code: u16,
 }
 
 /// The state of an agent.

@@ -76,6 +76,20 @@ pub enum Write {
         /// Time of the agent's clock, microseconds since the epoch.
         agent_us: u64,
     },
+    /// Show at least this version in the dataset's documents, because the agent has described itself
+    /// since. Since version 3.
+    RaiseVersion {
+        dataset: Dataset,
+        /// `global_version` of the description.
+        version: u64,
+    },
+}
+
+impl Write {
+    /// Returns the version of the encoding that first had this kind of write.
+    fn since(&self) -> u8 {
+        if matches!(self, Self::RaiseVersion { .. }) { 3 } else { 1 }
+    }
 }
 
 /// One accepted session.
@@ -103,6 +117,28 @@ pub struct AgentEvent {
     /// Id, unique among the events of the agent.
     pub id: String,
     /// An [`crate::EventBody`] as JSON.
+    pub body: Vec<u8>,
+}
+
+/// Kind of an agent's report about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReportKind {
+    /// Counters of its program.
+    Stats,
+    /// The configuration that it runs with.
+    Config,
+}
+
+/// The last report of one kind of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentReport {
+    pub agent: AgentId,
+    /// Incarnation of that agent number.
+    pub incarnation: Incarnation,
+    /// Time at which the server accepted it, microseconds since the epoch.
+    pub at_us: u64,
+    pub kind: ReportKind,
+    /// A JSON object.
     pub body: Vec<u8>,
 }
 
@@ -135,17 +171,21 @@ pub enum Record {
         at_us: u64,
         events: Vec<AgentEvent>,
     },
+    /// A report that replaces the agent's last one of its kind. Since version 3.
+    Report(AgentReport),
 }
 
 impl Record {
     /// The newest known version of the encoding.
-    pub const VERSION: u8 = 2;
+    pub const VERSION: u8 = 3;
 
     /// Returns the bytes for the journal: a version byte, then postcard (`docs/format/record.md`).
     /// The version is the lowest that has this kind of record, so that an older program refuses
     /// only a journal that it cannot read.
     pub fn encode(&self) -> Vec<u8> {
         let version = match self {
+            Self::Session(session) => session.writes.iter().map(Write::since).max().unwrap_or(1),
+            Self::Report(_) => 3,
             Self::AgentEvents { .. } => 2,
             _ => 1,
         };
@@ -171,7 +211,7 @@ impl Record {
     pub fn agent(&self) -> AgentId {
         match self {
             Self::Session(s) => s.agent,
-            Self::AgentRemoved { agent, .. } => *agent,
+            Self::AgentRemoved { agent, .. } | Self::Report(AgentReport { agent, .. }) => *agent,
             Self::ServerEvent { .. } | Self::AgentEvents { .. } => AgentId::SERVER,
         }
     }
@@ -262,7 +302,26 @@ mod tests {
         let old = Record::ServerEvent { id: "a".into(), at_us: 1, body: body.clone() };
         let event = AgentEvent { agent, incarnation, id: "b".into(), body };
         let new = Record::AgentEvents { at_us: 1, events: vec![event] };
-        assert_eq!((old.encode()[0], new.encode()[0]), (1, 2));
+        let body = b"{}".to_vec();
+        let kind = ReportKind::Config;
+        let report = Record::Report(AgentReport { agent, incarnation, at_us: 1, kind, body });
+        let raise = Write::RaiseVersion { dataset: Dataset::fim_files(), version: 1 };
+        let session = |writes| {
+            let (session, overlay) = (String::new(), Overlay::default());
+            let received_at_us = 1;
+            Record::Session(SessionRecord {
+                agent,
+                incarnation,
+                received_at_us,
+                session,
+                overlay,
+                writes,
+            })
+        };
+        let sessions = [session(Vec::new()), session(vec![raise])];
+        assert_eq!(sessions.map(|record| record.encode()[0]), [1, 3]);
+        assert_eq!([&old, &new, &report].map(|record| record.encode()[0]), [1, 2, 3]);
         assert_eq!(Record::decode(&new.encode()), Ok(new));
+        assert_eq!(Record::decode(&report.encode()), Ok(report));
     }
 }

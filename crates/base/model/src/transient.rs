@@ -28,12 +28,7 @@ impl EventBody {
         let top = TopBodies::new(seen);
         Self {
             timestamp: timestamp::micros(seen.first_us),
-            event: EventMeta {
-                kind: "event".into(),
-                category: vec!["file".into()],
-                kinds: vec!["creation".into(), "deletion".into()],
-                action: ACTION.into(),
-            },
+            event: EventMeta::new("file", &["creation", "deletion"], ACTION),
             process: top.process,
             user: top.user,
             container: top.container,

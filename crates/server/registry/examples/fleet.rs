@@ -59,7 +59,7 @@ fn create_agents(registry: &Registry, clock: &ManualClock, agents: u32) -> Vec<A
         .map(|n| {
             let groups = vec![format!("group-{}", n % GROUPS), "default".into()];
             let name = format!("agent-{n:06}");
-            (None, AgentEnrolment { name, ip: String::new(), groups })
+            (None, AgentEnrolment { name, groups, ..AgentEnrolment::default() })
         })
         .collect();
     let ids = registry.add_agents(&WriteContext::server(), &requests).unwrap();

@@ -96,15 +96,7 @@ impl Registry {
     ) -> Result<IssuedIdentity, EnrollError> {
         let digest = self.token_digest(token)?;
         let now = self.now();
-        let agent = NewAgent {
-            id: None,
-            name: agent_name(&request.name)?,
-            register_ip: agent_ip(&request.ip)?,
-            groups: request.groups.clone(),
-            incarnation: self.draw_incarnation()?,
-            client_key: None,
-            now_s: now.s,
-        };
+        let agent = self.new_agent(None, request, None, now.s)?;
         // The signing request is parsed only if the token is valid.
         let mut refused = None;
         let mut sign = |id: AgentId| match self.sign(id, csr_pem, now) {
@@ -282,13 +274,31 @@ impl Registry {
         }
         Ok(NewAgent {
             id,
-            name: agent_name(&request.name)?,
+            name: self.agent_name(request)?,
             register_ip: agent_ip(&request.ip)?,
             groups: request.groups.clone(),
             incarnation: self.draw_incarnation()?,
             client_key,
             now_s,
         })
+    }
+
+    /// Returns the name that is asked for, if an agent may have it. Number and name of agent 000
+    /// are the server's.
+    fn agent_name(&self, request: &AgentEnrolment) -> Result<String, EnrollError> {
+        let (name, id) = (agent_name(&request.name)?, AgentId::SERVER);
+        let of_server = self.agent(id).is_some_and(|own| own.name.eq_ignore_ascii_case(&name));
+        if name == id.to_string() || (of_server && !request.on_server) {
+            return Err(EnrollError::DuplicateName { name, id });
+        }
+        Ok(name)
+    }
+
+    /// Returns true if an address is one of the server's own host.
+    #[must_use]
+    pub fn is_own_address(&self, address: IpAddr) -> bool {
+        let text = address.to_string();
+        address.is_loopback() || (self.inner.options.host_names)().contains(&text)
     }
 
     /// Inserts agents. The caller holds `decisions`.

@@ -1,7 +1,7 @@
 //! The keys of 64 characters that 4.x clients use for agents (our own agents have certificates),
 //! and the import of a whole `client.keys`.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use control::Reader;
@@ -57,7 +57,7 @@ impl Registry {
     /// agent, removed ones marked with `!`. Ids, names, addresses and keys are preserved.
     ///
     /// # Errors
-    /// `Refused` with the invalid line; otherwise as [`Registry::add_agents`].
+    /// `Refused` or `Line` with the invalid line; otherwise as [`Registry::add_agents`].
     pub fn import_client_keys(
         &self,
         context: &WriteContext,
@@ -65,30 +65,73 @@ impl Registry {
     ) -> Result<ImportReport, EnrollError> {
         let now = self.now();
         let mut report = ImportReport::default();
-        let (mut agents, mut seen) = (Vec::new(), HashSet::new());
+        let (mut agents, mut lines) = (Vec::new(), FileLines::default());
         for (number, line) in (1..).zip(text.lines()) {
             let Some(line) = read_line(number, line)? else {
                 report.passed_over += 1;
                 continue;
             };
-            if !seen.insert(line.id) {
-                let text = format!("line {number}: number {} stands twice", line.id);
-                return Err(RegistryError::Refused(text).into());
-            }
+            lines.add(number, &line)?;
             let request = AgentEnrolment {
                 name: line.name.to_owned(),
                 ip: line.ip.to_owned(),
-                groups: Vec::new(),
+                ..AgentEnrolment::default()
             };
             let key = Some(line.key.to_owned());
-            agents.push(self.new_agent(Some(line.id), &request, key, now.s)?);
+            let agent = self.new_agent(Some(line.id), &request, key, now.s);
+            agents.push(agent.map_err(|cause| at_line(number, cause))?);
         }
         // Numbers only increase.
         agents.sort_by_key(|agent| agent.id);
         let _order = self.inner.decisions.lock();
-        report.added = self.insert_agents(context, &agents, now)?.len() as u64;
+        let added = self.insert_agents(context, &agents, now);
+        report.added = added.map_err(|cause| lines.locate(cause))?.len() as u64;
         Ok(report)
     }
+}
+
+/// The lines of a `client.keys` by the numbers and the names of their agents.
+#[derive(Default)]
+struct FileLines {
+    ids: HashMap<AgentId, usize>,
+    /// Names in lower case.
+    names: HashMap<String, usize>,
+}
+
+impl FileLines {
+    /// Adds a line. The number and the name, in any case, may be on one line only.
+    fn add(&mut self, number: usize, line: &KeyLine<'_>) -> Result<(), EnrollError> {
+        let twice = |what: &str, earlier: usize| {
+            let text = format!("line {number}: {what} is also on line {earlier}: correct one");
+            RegistryError::Refused(text).into()
+        };
+        if let Some(earlier) = self.ids.insert(line.id, number) {
+            return Err(twice(&format!("number {}", line.id), earlier));
+        }
+        match self.names.insert(line.name.to_ascii_lowercase(), number) {
+            Some(earlier) => Err(twice(&format!("the name {} (in any case)", line.name), earlier)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds the line to the error of a name or a number that is in use.
+    fn locate(&self, cause: EnrollError) -> EnrollError {
+        let line = match &cause {
+            EnrollError::DuplicateName { name, .. } => self.names.get(&name.to_ascii_lowercase()),
+            EnrollError::Registry(RegistryError::Store(ControlError::NumberUsed {
+                id, ..
+            })) => self.ids.get(id),
+            _ => None,
+        };
+        match line {
+            Some(line) => at_line(*line, cause),
+            None => cause,
+        }
+    }
+}
+
+fn at_line(line: usize, cause: EnrollError) -> EnrollError {
+    EnrollError::Line { line, cause: Box::new(cause) }
 }
 
 fn hex(bytes: &[u8]) -> String {

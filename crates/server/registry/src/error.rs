@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use control::ControlError;
+use model::AgentId;
 
 /// Failure of opening, certificates, groups, commands or settings.
 #[derive(Debug, thiserror::Error)]
@@ -101,28 +102,32 @@ pub enum EnrollError {
     #[error("agent address {0}: neither an IP address nor `any`")]
     Ip(String),
     /// The name belongs to another agent.
-    #[error(
-        "an agent named {name} is already registered as {id}: remove it first, or choose \
-         another name"
-    )]
-    DuplicateName { name: String, id: model::AgentId },
+    #[error("an agent named {name} is already registered as {id}: {}", name_remedy(*id))]
+    DuplicateName { name: String, id: AgentId },
     /// The number belongs to another agent.
     #[error("agent {0} is already registered: remove it first, or leave the number out")]
-    DuplicateId(model::AgentId),
+    DuplicateId(AgentId),
     /// The address belongs to another agent.
     #[error("agent {id} is already registered with {ip}: remove it first, or register with any")]
-    DuplicateIp { ip: String, id: model::AgentId },
+    DuplicateIp { ip: String, id: AgentId },
     #[error("no such group: {0}")]
     Group(String),
+    /// A line of an import is refused.
+    #[error("line {line}: {cause}")]
+    Line {
+        line: usize,
+        /// The reason.
+        cause: Box<Self>,
+    },
     /// The signing request is invalid, or its signature is wrong.
     #[error("certificate request: {0}")]
     Request(String),
     /// There is no such agent (renewal).
     #[error("no such agent: {0}")]
-    NoSuchAgent(model::AgentId),
+    NoSuchAgent(AgentId),
     /// Its certificates were revoked (renewal).
     #[error("the certificates of agent {0} are revoked: remove it and enrol it again")]
-    Revoked(model::AgentId),
+    Revoked(AgentId),
     /// The certificate that was presented for a renewal is no longer valid.
     #[error(transparent)]
     Presented(#[from] IdentityError),
@@ -158,6 +163,13 @@ pub enum LoginError {
 impl From<ControlError> for LoginError {
     fn from(error: ControlError) -> Self {
         Self::Registry(error.into())
+    }
+}
+
+fn name_remedy(id: AgentId) -> &'static str {
+    match id {
+        AgentId::SERVER => "that is the server itself; choose another name",
+        _ => "remove it first, or choose another name",
     }
 }
 

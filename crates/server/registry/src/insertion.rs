@@ -202,7 +202,7 @@ impl Registry {
 
 /// Returns the error that names what an existing agent has in common with the new one.
 fn duplicate(new: &NewAgent, name: String, id: AgentId) -> EnrollError {
-    if name == new.name {
+    if name.eq_ignore_ascii_case(&new.name) {
         EnrollError::DuplicateName { name, id }
     } else if Some(id) == new.id {
         EnrollError::DuplicateId(id)

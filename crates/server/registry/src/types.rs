@@ -41,6 +41,8 @@ pub struct AgentEnrolment {
     pub ip: String,
     /// Groups, after those of the token.
     pub groups: Vec<String>,
+    /// True for an agent on the server's own host. Only that one may have the host's name.
+    pub on_server: bool,
 }
 
 /// The result of an enrolment or a renewal.

@@ -224,11 +224,49 @@ fn server_agent_cannot_be_removed_or_renewed() {
 }
 
 #[test]
-fn agent_may_have_the_name_of_the_server_host() {
+fn agent_on_the_server_host_may_have_its_name() {
     let fixture = fixture();
     let name = fixture.registry.agent(AgentId::SERVER).unwrap().name;
-    assert_eq!(fixture.enroll(&name).agent, AgentId(1));
+    let local = AgentEnrolment { on_server: true, ..named(&name) };
+    let enrolled = fixture.registry.enroll(&fixture.token(), &csr("x"), &local).unwrap();
+    assert_eq!(enrolled.agent, AgentId(1));
     assert_eq!(fixture.reopen().registry.agent(AgentId(1)).unwrap().name, name);
+}
+
+#[test]
+fn name_and_number_of_the_server_are_refused() {
+    let fixture = fixture();
+    let server = fixture.registry.agent(AgentId::SERVER).unwrap().name;
+    for name in [server.as_str(), &server.to_ascii_uppercase(), "000"] {
+        let enrolled = fixture.try_enroll(name, &fixture.token()).map(|issued| issued.agent);
+        let added = fixture.registry.add_agents(&WriteContext::server(), &[(None, named(name))]);
+        for refused in [enrolled, added.map(|ids| ids[0])] {
+            let Err(error @ EnrollError::DuplicateName { id: AgentId::SERVER, .. }) = refused
+            else {
+                panic!("{name}: {refused:?}")
+            };
+            assert!(error.to_string().contains("choose another name"), "{error}");
+        }
+    }
+    let local = AgentEnrolment { on_server: true, ..named("000") };
+    assert!(fixture.registry.enroll(&fixture.token(), &csr("x"), &local).is_err());
+    for address in ["127.0.0.1", "::1"] {
+        assert!(fixture.registry.is_own_address(address.parse().unwrap()));
+    }
+    assert!(!fixture.registry.is_own_address("192.0.2.7".parse().unwrap()));
+}
+
+#[test]
+fn names_that_differ_only_in_case_are_refused() {
+    let fixture = fixture();
+    assert_eq!(fixture.enroll("web-1").agent, AgentId(1));
+    let enrolled = fixture.try_enroll("Web-1", &fixture.token()).map(|issued| issued.agent);
+    let new = [(None, named("WEB-1"))];
+    let added = fixture.registry.add_agents(&WriteContext::server(), &new).map(|ids| ids[0]);
+    for refused in [enrolled, added] {
+        let Err(EnrollError::DuplicateName { name, id }) = refused else { panic!("{refused:?}") };
+        assert_eq!((name.as_str(), id), ("web-1", AgentId(1)));
+    }
 }
 
 fn at_once(fixture: &Fixture, threads: u32, work: impl Fn(u32) + Sync) {

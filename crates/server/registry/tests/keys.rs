@@ -71,6 +71,59 @@ fn import_keeps_ids_names_addresses_and_keys_or_changes_nothing() {
 }
 
 #[test]
+fn import_names_the_line_of_a_name_that_is_in_use() {
+    let world = fixture();
+    let registry = &world.registry;
+    registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap();
+    let server = registry.agent(AgentId::SERVER).unwrap().name;
+    let import = |lines: &[(u32, &str)]| {
+        let line = |(id, name): &(u32, &str)| format!("{id:03} {name} any {}\n", "k".repeat(64));
+        let text: String = lines.iter().map(line).collect();
+        registry.import_client_keys(&WriteContext::server(), &text)
+    };
+    for name in ["Web", "000", &server, "x"] {
+        // The numbers do not have the order of the lines.
+        let error = import(&[(30, "db"), (20, name), (10, "app")]).unwrap_err();
+        assert!(error.to_string().starts_with("line 2: "), "{name}: {error}");
+    }
+    let error = import(&[(30, "db"), (1, "app")]).unwrap_err();
+    assert!(error.to_string().starts_with("line 2: "), "{error}");
+    let error = import(&[(30, "db"), (20, "app"), (10, "DB")]).unwrap_err().to_string();
+    assert!(error.starts_with("line 3: ") && error.contains("line 1"), "{error}");
+    assert_eq!(registry.status_summary().unwrap().total, 1);
+}
+
+/// Earlier versions accepted names that differ only in case.
+#[test]
+fn names_that_differ_in_case_since_before_keep_working() {
+    let world = fixture();
+    let agents = [(None, named("web")), (None, named("other")), (None, named("db"))];
+    world.registry.add_agents(&WriteContext::server(), &agents).unwrap();
+    world.registry.flush().unwrap();
+    let db = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
+    db.execute("UPDATE agent SET name = 'WEB' WHERE name = 'other'", []).unwrap();
+    drop(db);
+    let world = world.reopen();
+    world.after(7_200);
+    // A new key for one of them leaves the other in its place.
+    let force = Some(ForceRules::default());
+    let same = |id, name| InsertAgent {
+        id: Some(AgentId(id)),
+        request: named(name),
+        force,
+        ..InsertAgent::default()
+    };
+    for (id, name) in [(1, "web"), (2, "WEB")] {
+        let new = same(id, name);
+        let inserted =
+            world.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
+        assert_eq!((inserted.id, inserted.removed), (AgentId(id), vec![]));
+    }
+    assert_eq!(world.registry.agent(AgentId(1)).unwrap().name, "web");
+    assert_eq!(world.registry.agent(AgentId(2)).unwrap().name, "WEB");
+}
+
+#[test]
 fn insertion_replaces_only_an_agent_that_the_rules_allow() {
     let world = fixture();
     let old =

@@ -23,7 +23,8 @@ fn fleet() -> Fixture {
     ]
     .map(|(name, ip, groups)| {
         let groups = groups.iter().map(|g| (*g).to_owned()).collect();
-        (None, AgentEnrolment { name: name.replace('%', "-"), ip: ip.into(), groups })
+        let name = name.replace('%', "-");
+        (None, AgentEnrolment { name, ip: ip.into(), groups, ..AgentEnrolment::default() })
     });
     let ids = fixture.registry.add_agents(&WriteContext::server(), &requests).unwrap();
     fixture.registry.keepalive(ids[0], &info("debian", "Holdfast v0.10.0"));

@@ -14,9 +14,9 @@
 //!    held across an `.await`: a session, a removal and a digest keep it until their last call to
 //!    commit, state store and registry has returned.
 //! 2. The locks of registry, commit and state store, within such a call.
-//! 3. The mutexes of this crate: the map of queues, the last session of a queue, the leases, the
-//!    kept reports and the limit of log lines. Each is held for a short time without I/O, and never
-//!    two of them at once.
+//! 3. The mutexes of this crate: the map of queues, the last session of a queue, the leases and
+//!    the limit of log lines. Each is held for a short time without I/O, and never two of them at
+//!    once.
 //!
 //! Permits are counters. A request that finds none left is refused and does not wait, so they
 //! cannot be part of a deadlock. A body may wait for bytes in flight, with a permit and without an

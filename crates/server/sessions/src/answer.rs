@@ -58,7 +58,8 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = ErrorAnswer { error: self.error.into(), detail: self.detail.clone() };
+        let (error, detail) = (self.error.into(), self.detail.clone());
+        let body = ErrorAnswer { error, detail, code: self.status.as_u16() };
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after_s {

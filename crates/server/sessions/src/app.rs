@@ -23,7 +23,6 @@ use crate::identity::{Caller, Peer, identify};
 use crate::leases::Leases;
 use crate::meter::{Meter, Readings};
 use crate::options::SessionsOptions;
-use crate::reports::Reports;
 
 /// The state shared by all requests.
 pub(crate) struct App {
@@ -34,7 +33,6 @@ pub(crate) struct App {
     pub(crate) in_flight: Admission,
     pub(crate) queues: AgentQueues,
     pub(crate) meter: Meter,
-    pub(crate) reports: Reports,
     pub(crate) enrolments: Semaphore,
     /// Number of open connections over TLS.
     pub(crate) connections: AtomicUsize,
@@ -134,7 +132,6 @@ impl App {
             in_flight_bytes: self.in_flight.used(),
             connections: self.connections.load(Ordering::Relaxed),
             leases: self.leases.count(),
-            reports: self.reports.count(),
             journal_batches: self.commit.stats().batches,
             connections_seen: self.connections_seen.load(Ordering::Relaxed),
         };

@@ -22,12 +22,14 @@ pub(crate) async fn enroll(
     let asked: EnrollRequest = body::json(&app, &peer, incoming, &parts.headers).await?;
     let _permit =
         app.enrolments.try_acquire().map_err(|_| app.busy("too many enrolments at once"))?;
+    let address = peer.ip();
     let enrolled = app
         .decide(move |registry| {
             let request = registry::AgentEnrolment {
                 name: asked.name,
                 ip: asked.ip.unwrap_or_default(),
                 groups: asked.groups,
+                on_server: address.is_none_or(|address| registry.is_own_address(address)),
             };
             registry.enroll(&asked.token, &asked.csr, &request)
         })

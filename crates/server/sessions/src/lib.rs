@@ -15,8 +15,8 @@
 //!   wait is bounded. Above a limit the answer is 503 with Retry-After, or 413.
 //!
 //! # What survives
-//! This crate stores only the last `/stats` and `/config` of each agent, in memory. A request that
-//! has begun is completed even if its sender disconnects.
+//! This crate stores nothing itself. A session that has begun is completed even if its sender
+//! disconnects.
 
 mod admit;
 mod agent_queues;
@@ -37,7 +37,6 @@ mod meter;
 mod options;
 mod plan;
 mod remove;
-mod reports;
 mod router;
 mod rows;
 mod server;
@@ -54,6 +53,5 @@ pub use options::{
     AGENT_SERIES_MAX_DEFAULT, LocalCaller, Renderer, SessionsLimits, SessionsOptions, Timeouts,
     told_max,
 };
-pub use reports::ReportKind;
 pub use server::{Sessions, SessionsHandle};
 pub use silence::SilenceOptions;

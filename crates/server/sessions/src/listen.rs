@@ -31,7 +31,7 @@ use crate::error::SessionsError;
 use crate::header::{Header, Patience, Watched};
 use crate::identity::{Origin, Peer};
 use crate::meter::add;
-use crate::options::{HEADERS_MAX, LINGER_BYTES_MAX, Timeouts, told_max};
+use crate::options::{HEADERS_PARSED_MAX, LINGER_BYTES_MAX, Timeouts, told_max};
 use crate::unix::Socket;
 
 /// Answer to a request in plain HTTP.
@@ -280,7 +280,7 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(app.options.timeouts.idle)
         .half_close(true)
-        .max_headers(HEADERS_MAX)
+        .max_headers(HEADERS_PARSED_MAX)
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let mut stopping = false;

@@ -45,7 +45,6 @@ pub(crate) struct Readings {
     /// Open connections over TLS.
     pub(crate) connections: usize,
     pub(crate) leases: usize,
-    pub(crate) reports: usize,
     /// Batches appended to the journal since the start.
     pub(crate) journal_batches: u64,
     /// Connections over TLS since the start.
@@ -97,7 +96,6 @@ impl Meter {
             ("sync.inflight.bytes", readings.in_flight_bytes),
             ("sync.connections", readings.connections),
             ("sync.seats", readings.leases),
-            ("sync.reports", readings.reports),
         ] {
             list.push(json!({"name": name, "type": "gauge", "value": n}));
         }

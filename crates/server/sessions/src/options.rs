@@ -35,15 +35,13 @@ pub(crate) const ENROLMENTS_MAX: usize = 8;
 pub(crate) const TARGET_BYTES_MAX: usize = 2048;
 /// Most header fields of a request.
 pub(crate) const HEADERS_MAX: usize = 64;
+/// Most header fields that are parsed, so that the refusal of a few too many has a body.
+pub(crate) const HEADERS_PARSED_MAX: usize = 4 * HEADERS_MAX;
 /// Longest header of a request, names and values, bytes.
 pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// Longest body of everything but sessions, bytes. Bodies up to this length have memory of their
+/// Longest body of everything but sessions, reports and rows, bytes. Bodies up to this length have memory of their
 /// own.
 pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of all `/stats` and `/config` kept in memory.
-pub(crate) const REPORT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Memory that one report takes in addition to its text, bytes.
-pub(crate) const REPORT_OVERHEAD_BYTES: usize = 256;
 /// Per-agent queues kept in memory; above this, idle ones are dropped.
 pub(crate) const QUEUES_MAX: usize = 65_536;
 /// Most documents in one answer about ranges.

@@ -43,6 +43,8 @@ pub(crate) enum Task {
         subject: AgentSubject,
         version: u64,
         check: bool,
+        /// Datasets whose documents show at least this version from now on.
+        datasets: Vec<Dataset>,
     },
 }
 
@@ -64,6 +66,16 @@ impl Writes {
     fn skip(&mut self, place: usize, id: &str, reason: SkipReason) {
         let id = id.chars().take(DOCUMENT_ID_BYTES_MAX).collect();
         self.skipped.push(Skipped { index: place as u32, id, reason, version: 0 });
+    }
+
+    /// Makes deletes unversioned, so that the store keeps no tombstones of them. A sender that counts
+    /// the changes of each document begins at 1 again when it recreates one.
+    pub(crate) fn clear_versions_of_deletes(&mut self) {
+        for write in &mut self.list {
+            if let Write::Delete { version, .. } = write {
+                *version = 0;
+            }
+        }
     }
 
     /// Converts the indexes of values that the store skipped: from indexes of writes to indexes of
@@ -109,7 +121,7 @@ pub(crate) fn plan(
         (
             Mode::MetadataDelta | Mode::MetadataCheck | Mode::GroupDelta | Mode::GroupCheck,
             PayloadView::None,
-        ) => describe(session.start.mode(), session.start.global_version()),
+        ) => describe(&session),
         (mode, _) => {
             return Err(Refusal::invalid(format!("payload does not belong to the mode {mode:?}")));
         }
@@ -118,13 +130,18 @@ pub(crate) fn plan(
     Ok(Plan { task, said: agent_overlay(&session), scan })
 }
 
-fn describe(mode: Mode, version: u64) -> Task {
+fn describe(session: &SessionView<'_>) -> Task {
+    let (mode, version) = (session.start.mode(), session.start.global_version());
     let subject = match mode {
         Mode::GroupDelta | Mode::GroupCheck => AgentSubject::Groups,
         _ => AgentSubject::Metadata,
     };
     let check = matches!(mode, Mode::MetadataCheck | Mode::GroupCheck);
-    Task::Describe { subject, version, check }
+    // A check corrects differences and changes no version.
+    let raises = !check && version != 0;
+    let named = session.start.index().filter(|_| raises);
+    let datasets = named.filter_map(documents).collect();
+    Task::Describe { subject, version, check, datasets }
 }
 
 fn identity(session: &SessionView<'_>, agent: AgentId, cluster: &str) -> Result<(), Refusal> {

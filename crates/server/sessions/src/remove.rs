@@ -38,14 +38,6 @@ pub(crate) async fn remove(
     tokio::spawn(async move { remove_locked(&app, caller, &peer.name(), permit).await }).await?
 }
 
-/// The outcome of a removal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Removal {
-    Removed,
-    /// Neither the registry nor the store knows the agent.
-    NothingStored,
-}
-
 /// Removes an agent with its lock held, so that no session of it is committed after its removal.
 async fn remove_locked(
     app: &App,
@@ -56,18 +48,20 @@ async fn remove_locked(
     let lock = permit.lock_agent().await;
     let agent = caller.agent;
     let known = app.registry.agent(agent);
-    let removal = match &known {
-        Some(known) => remove_registered(app, agent, known.incarnation, who).await?,
+    let removed = match &known {
+        Some(known) => {
+            remove_registered(app, agent, known.incarnation, who).await?;
+            true
+        }
         None => remove_unregistered(app, agent).await?,
     };
-    app.reports.forget(agent);
     app.leases.remove(agent);
     lock.forget_last_session();
     info!(%agent, by = who, registered = known.is_some(), "agent removed");
     let answer = Answer {
         status: STATUS_OK.to_owned(),
         store: app.store.clone(),
-        noop: removal == Removal::NothingStored,
+        noop: !removed,
         ..Answer::default()
     };
     Ok(session_answer(StatusCode::OK, &answer))
@@ -80,7 +74,7 @@ async fn remove_registered(
     agent: AgentId,
     incarnation: Incarnation,
     who: &str,
-) -> Result<Removal, Refusal> {
+) -> Result<(), Refusal> {
     app.decide(move |registry| registry.revoke(&WriteContext::server(), agent)).await?;
     let at_us = app.options.clock.guarded_us();
     app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
@@ -91,17 +85,16 @@ async fn remove_registered(
         registry.remove_agent(&context, agent)?;
         registry.end_audit(&context, AuditOutcome::Done)
     })
-    .await?;
-    Ok(Removal::Removed)
+    .await
 }
 
 /// Removes an agent that the registry does not know: an agent of local callers, or one that the
 /// registry has lost. Ends the incarnation to which the store's documents belong, so that a later
-/// agent with this number starts without documents.
-async fn remove_unregistered(app: &App, agent: AgentId) -> Result<Removal, Refusal> {
+/// agent with this number starts without documents. Returns false if the store does not know it either.
+async fn remove_unregistered(app: &App, agent: AgentId) -> Result<bool, Refusal> {
     let known = app.read(move |state| state.agent_counts(&Reader::server(), agent)).await?;
-    let Some(incarnation) = known.life else { return Ok(Removal::NothingStored) };
+    let Some(incarnation) = known.life else { return Ok(false) };
     let at_us = app.options.clock.guarded_us();
     app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
-    Ok(Removal::Removed)
+    Ok(true)
 }

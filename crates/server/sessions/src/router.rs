@@ -9,6 +9,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
+use link::json::STATUS_OK;
 use model::path::show_terminal;
 use serde_json::json;
 use tracing::{debug, warn};
@@ -18,7 +19,7 @@ use crate::app::App;
 use crate::identity::{Origin, Peer};
 use crate::local::hand_over;
 use crate::meter::add;
-use crate::options::{HEADER_BYTES_MAX, TARGET_BYTES_MAX};
+use crate::options::{HEADER_BYTES_MAX, HEADERS_MAX, TARGET_BYTES_MAX};
 use crate::{control, digest, enroll, remove, rows, stateful, stats};
 
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -71,7 +72,9 @@ async fn not_allowed(
 }
 
 async fn banner() -> Response {
-    Json(json!({"name": "holdfast", "version": env!("CARGO_PKG_VERSION"), "side": "agents"}))
+    let version = env!("CARGO_PKG_VERSION");
+    let (name, side) = ("holdfast", "agents");
+    Json(json!({"status": STATUS_OK, "name": name, "version": version, "side": side}))
         .into_response()
 }
 
@@ -142,8 +145,12 @@ fn admitted(app: &App, request: &Request) -> Result<(), Refusal> {
     }
     let header: usize =
         request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    if header > HEADER_BYTES_MAX {
-        let detail = format!("header of {header} bytes is above {HEADER_BYTES_MAX}");
+    let fields = request.headers().len();
+    if header > HEADER_BYTES_MAX || fields > HEADERS_MAX {
+        let detail = format!(
+            "header of {header} bytes in {fields} fields is above {HEADER_BYTES_MAX} bytes or \
+             {HEADERS_MAX} fields"
+        );
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Err(Refusal::new(status, "header_too_large", detail).closing());
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use commit::Commit;
-use model::{AgentId, Incarnation};
 use registry::Registry;
 use silence::Silence;
 use state::StateStore;
@@ -21,7 +20,6 @@ use crate::error::SessionsError;
 use crate::leases::Leases;
 use crate::meter::Meter;
 use crate::options::{ENROLMENTS_MAX, QUEUES_MAX, SessionsOptions};
-use crate::reports::{ReportKind, Reports};
 use crate::{listen, router, tls, unix};
 
 /// The agents' side of the server.
@@ -66,7 +64,6 @@ impl Sessions {
             in_flight: Admission::new(&limits),
             queues: AgentQueues::new(QUEUES_MAX, limits.agent_requests_max),
             meter: Meter::default(),
-            reports: Reports::default(),
             enrolments: Semaphore::new(ENROLMENTS_MAX),
             connections: AtomicUsize::new(0),
             connections_seen: AtomicU64::new(0),
@@ -82,7 +79,6 @@ impl Sessions {
         let weak = Arc::downgrade(&app);
         app.registry.when_removed(move |agent| {
             if let Some(app) = weak.upgrade() {
-                app.reports.forget(agent);
                 app.leases.remove(agent);
                 app.silence.remove(agent);
             }
@@ -121,12 +117,6 @@ impl SessionsHandle {
     /// Returns the path of the unix socket for local callers.
     pub fn unix_path(&self) -> Option<&Path> {
         self.app.options.unix.as_deref()
-    }
-
-    /// Returns the last report of an agent as JSON; `None` for an agent that was removed.
-    pub fn report(&self, agent: AgentId, kind: ReportKind) -> Option<Vec<u8>> {
-        let life = self.app.registry.agent(agent).map_or(Incarnation(0), |a| a.incarnation);
-        self.app.reports.get(agent, life, kind)
     }
 
     /// Returns this side's own counters:

@@ -73,17 +73,22 @@ async fn process_session(app: &Arc<App>, mut arrived: Arrived) -> Result<Respons
     let session = arrived.session;
     let from = Sender { peer: &arrived.peer, headers: &arrived.headers, caller: &caller };
     match plan.task {
-        Task::Commit(writes) => {
+        Task::Commit(mut writes) => {
+            if !from.names_instance() {
+                writes.clear_versions_of_deletes();
+            }
             let work = Work { session, writes, said: plan.said };
             let answer = commit(app, &from, work, &lock).await?;
             Ok(unread::session_response(&answer, arrived.charge, lock.release()))
         }
         Task::Check { dataset, checksum } => check(app, &from, dataset, &checksum).await,
-        Task::Describe { subject, version, check } => {
+        Task::Describe { subject, version, check, datasets } => {
             let mut writes = Writes::default();
             if caller.incarnation == Incarnation(0) {
                 writes.list.push(Write::Describe { subject, version, check });
             }
+            let raise = |dataset| Write::RaiseVersion { dataset, version };
+            writes.list.extend(datasets.into_iter().map(raise));
             let work = Work { session, writes, said: plan.said };
             Ok(session_answer(StatusCode::OK, &commit(app, &from, work, &lock).await?))
         }
@@ -98,9 +103,14 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
+    /// Returns true for an agent of Holdfast, whose versions are times of one clock.
+    fn names_instance(&self) -> bool {
+        self.headers.contains_key(HEADER_INSTANCE)
+    }
+
     /// Completes an answer. A sender that names no instance gets the fields of the contract alone.
     async fn complete(&self, app: &App, answer: Answer) -> Result<Answer, Refusal> {
-        if !self.headers.contains_key(HEADER_INSTANCE) {
+        if !self.names_instance() {
             return Ok(Answer { skipped: Vec::new(), ..answer });
         }
         let session = app.last_session(self.caller).await?.unwrap_or_default();

@@ -102,6 +102,37 @@ async fn sender_without_instance_gets_the_contracts_answer() {
     server.stop().await;
 }
 
+/// Senders of the contract count the changes of each document, from 1 again if it is recreated.
+#[tokio::test(flavor = "multi_thread")]
+async fn recreated_document_of_the_contract_is_accepted() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    for value in [document("a", 7, 'a'), removal("a", 3), document("a", 1, 'b')] {
+        assert_eq!(agent.send(&agent.delta(vec![value])).await.status, 200);
+    }
+    let versions = |server: &Server| -> Vec<_> {
+        server.documents(agent.id).iter().map(|d| (d.id.clone(), d.version)).collect()
+    };
+    assert_eq!(versions(&server), [("a".to_owned(), 1)]);
+    assert_eq!(server.counter("sync.values.skipped"), 0);
+    // A late update of a stored document is stale for every sender.
+    agent.send(&agent.delta(vec![document("a", 4, 'c')])).await;
+    agent.send(&agent.delta(vec![document("a", 2, 'b')])).await;
+    assert_eq!(versions(&server), [("a".to_owned(), 4)]);
+    // The journal alone gives the same documents.
+    let Server { handle, commit, state, registry, folder } = server;
+    handle.shutdown().await;
+    commit.close().await.unwrap();
+    registry.close().unwrap();
+    drop((commit, state, registry));
+    for file in ["state.db", "state.db-wal", "state.db-shm"] {
+        let _ = std::fs::remove_file(folder.path().join(file));
+    }
+    let server = Server::open(folder, |_| {});
+    assert_eq!(versions(&server), [("a".to_owned(), 4)]);
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn check_returns_200_or_checksum_mismatch() {
     let server = Server::start();
@@ -241,6 +272,38 @@ async fn metadata_and_group_sessions_are_accepted() {
         assert_eq!((answered.status, &answered.json()["status"]), (200, &"ok".into()), "{mode:?}");
         session.payload = Payload::Cleans(vec![FILES.into()]);
         assert_eq!(agent.send(&session).await.status, 400, "{mode:?}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_session_raises_versions_of_the_datasets_it_names() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let describe = |id, mode, version, index: &[&str]| {
+        let mut session = common::delta(id, Vec::new());
+        session.payload = Payload::None;
+        session.start.mode = mode;
+        session.start.global_version = version;
+        session.start.index = index.iter().map(ToString::to_string).collect();
+        session
+    };
+    let packages = "wazuh-states-inventory-packages";
+    for id in [agent.id, AgentId(4711)] {
+        let send = async |session| {
+            let answer = server.local_session(id, &session).await;
+            assert_eq!(answer.status, 200, "{}", answer.head);
+            let stored = server.documents(id);
+            (answer.json()["noop"] == true, stored.first().map_or(0, |d| d.described_version))
+        };
+        send(common::delta(id, vec![document("a", 5, 'a')])).await;
+        assert!(!send(describe(id, Mode::MetadataDelta, 7, &[packages])).await.0);
+        let raised = send(describe(id, Mode::MetadataDelta, 8, &[packages, FILES, "other"])).await;
+        assert_eq!(raised, (false, 8), "{id}");
+        assert_eq!(send(describe(id, Mode::GroupDelta, 6, &[FILES])).await.1, 8, "{id}");
+        assert_eq!(send(describe(id, Mode::GroupCheck, 9, &[FILES])).await.1, 8, "{id}");
+        assert_eq!(send(describe(id, Mode::GroupDelta, 9, &[])).await.1, 8, "{id}");
+        assert_eq!(server.documents(id)[0].version, 5);
     }
     server.stop().await;
 }

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use common::{Agent, Server, delta, document, event};
 use link::Session;
-use model::AgentId;
+use model::{AgentId, ReportKind};
 use registry::{Reader, WriteContext};
-use sessions::{ReportKind, Sessions, SessionsError, SessionsOptions};
+use sessions::{Sessions, SessionsError, SessionsOptions};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn local_caller_may_act_for_any_agent() {
@@ -34,8 +34,11 @@ async fn local_caller_may_act_for_any_agent() {
     assert_eq!(server.local_session(agent.id, &other).await.status, 403);
     let of_server = delta(AgentId::SERVER, vec![document("a", 1, 'a')]);
     assert_eq!(server.local_session(AgentId::SERVER, &of_server).await.status, 403);
+    let banner = server.local("GET / HTTP/1.1\r\n", b"").await;
+    assert_eq!((banner.status, &banner.json()["status"]), (200, &"ok".into()));
     let head = "POST /stateful HTTP/1.1\r\nContent-Length: 0\r\n";
-    assert_eq!(server.local(head, b"").await.status, 400, "no agent named");
+    let refused = server.local(head, b"").await;
+    assert_eq!((refused.status, &refused.json()["code"]), (400, &400.into()), "no agent named");
     let head = "POST /stateful HTTP/1.1\r\nX-Wazuh-Agent-Id: web\r\nContent-Length: 0\r\n";
     assert_eq!(server.local(head, b"").await.status, 400, "not a number");
     server.stop().await;
@@ -73,7 +76,7 @@ async fn removal_deletes_documents_and_certificate_but_keeps_events() {
         assert!(server.documents(agent.id).is_empty());
         assert_eq!(server.state.agent_counts(&Reader::server(), agent.id).unwrap().events, 1);
         assert!(server.registry.agent(agent.id).is_none());
-        assert_eq!(server.handle.report(agent.id, ReportKind::Stats), None);
+        assert_eq!(server.report(agent.id, ReportKind::Stats), None);
         let answered = agent.send(&session).await;
         assert_eq!(answered.status, 401, "{}", answered.text());
         assert!(server.documents(agent.id).is_empty());
@@ -192,7 +195,11 @@ async fn removed_agent_leaves_no_lease_or_report() {
             let asked = asked.header(link::HEADER_INSTANCE, "aa.bb.cc.10000");
             assert_eq!(asked.send().await.unwrap().status(), 200);
         }
-        let kept = |server: &Server| (server.counter("sync.seats"), server.counter("sync.reports"));
+        let kept = |server: &Server| {
+            let reports =
+                [ReportKind::Stats, ReportKind::Config].map(|k| server.report(agent.id, k));
+            (server.counter("sync.seats"), reports.iter().flatten().count())
+        };
         assert_eq!(kept(&server), (1, 2), "{name}");
         match name {
             "by-socket" => {
@@ -226,9 +233,25 @@ async fn last_report_is_stored_and_metrics_are_served() {
     assert_eq!(agent.post("/stats", b"{\"a\":1}".to_vec()).await.status, 200);
     assert_eq!(agent.post("/stats", b"{\"a\":2}".to_vec()).await.status, 200);
     assert_eq!(agent.post("/config", b"[]".to_vec()).await.status, 400);
-    let stats = server.handle.report(agent.id, ReportKind::Stats);
+    let stats = server.report(agent.id, ReportKind::Stats);
     assert_eq!(stats.as_deref(), Some(&b"{\"a\":2}"[..]));
-    assert_eq!(server.handle.report(agent.id, ReportKind::Config), None);
+    assert_eq!(server.report(agent.id, ReportKind::Config), None);
+    let most = model::limits::DOCUMENT_BYTES_MAX;
+    let large = |bytes: usize| format!("{{\"a\":\"{}\"}}", "x".repeat(bytes - 8)).into_bytes();
+    // Segments of the journal have 1 MiB here.
+    let fits = large(most - 8_192);
+    assert_eq!(agent.post("/config", fits.clone()).await.status, 200);
+    let refused = agent.post("/config", large(most + 1)).await;
+    assert_eq!((refused.status, refused.error()), (413, "too_large".into()));
+    let head = "POST /stats HTTP/1.1\r\nX-Wazuh-Agent-Id: 000\r\nContent-Length: 2\r\n";
+    assert_eq!(server.local(head, b"{}").await.status, 403);
+    let server = server.again().await;
+    assert_eq!(server.report(agent.id, ReportKind::Stats), stats, "kept over a restart");
+    assert_eq!(server.report(agent.id, ReportKind::Config), Some(fits));
+    let agent = server.agent(agent.id, agent.certificate.clone(), agent.key.clone());
+    for _ in 0..3 {
+        assert_eq!(agent.post("/stats", b"{}".to_vec()).await.status, 200);
+    }
     let json = server.local("GET /metrics HTTP/1.1\r\n", b"").await.json();
     assert_eq!(json["name"], "holdfast");
     let ok = json["metrics"].as_array().unwrap().iter();
@@ -260,13 +283,13 @@ async fn report_in_transit_is_not_stored_after_its_agent_is_removed() {
     tokio::io::AsyncReadExt::read_exact(&mut stream, &mut asked).await.unwrap();
     assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
     server.registry.remove_agent(&WriteContext::server(), agent.id).unwrap();
-    assert_eq!(server.handle.report(agent.id, ReportKind::Config), None);
+    assert_eq!(server.report(agent.id, ReportKind::Config), None);
     stream.write_all(b"{\"a\":1}").await.unwrap();
     let mut answer = [0; 128];
     let n = tokio::io::AsyncReadExt::read(&mut stream, &mut answer).await.unwrap();
     let answer = String::from_utf8_lossy(&answer[..n]).into_owned();
     assert!(answer.contains("HTTP/1.1 401"), "{answer}");
-    assert_eq!(server.handle.report(agent.id, ReportKind::Stats), None);
+    assert_eq!(server.report(agent.id, ReportKind::Stats), None);
     server.stop().await;
 }
 

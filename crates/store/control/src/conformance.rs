@@ -41,6 +41,7 @@ macro_rules! control_conformance {
             agent_numbers_ascend_and_are_not_reused,
             freed_number_is_given_once_on_request,
             adding_agents_is_all_or_nothing,
+            names_that_differ_only_in_case_are_duplicates,
             replacing_agent_takes_a_freed_number,
             reinserted_agent_keeps_groups_and_incarnation,
             try_replace_agents_changes_nothing,

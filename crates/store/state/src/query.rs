@@ -175,6 +175,8 @@ pub struct StoredDocument {
     pub received_at_us: u64,
     /// The JSON object as the agent sent it.
     pub body: Vec<u8>,
+    /// Version of the agent's last description of itself that named the dataset; 0: none.
+    pub described_version: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

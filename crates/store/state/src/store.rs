@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use model::{AgentId, Applied, Dataset, Overlay, Position, Record};
+use model::{
+    AgentId, AgentReport, Applied, Dataset, Incarnation, Overlay, Position, Record, ReportKind,
+};
 
 use crate::error::StateError;
 use crate::query::{
@@ -82,6 +84,18 @@ pub trait StateStore: Send + Sync {
     /// # Errors
     /// Returns an error if the store cannot be read.
     fn overlay(&self, reader: &Reader, agent: AgentId) -> Result<Option<Overlay>, StateError>;
+
+    /// Returns the last report of this kind of one incarnation of the agent.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    fn report(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+        incarnation: Incarnation,
+        kind: ReportKind,
+    ) -> Result<Option<AgentReport>, StateError>;
 
     /// Returns one document.
     ///

@@ -52,6 +52,55 @@ fn foreign_state_db_is_refused_and_unchanged() {
     assert_eq!(tables, 1);
 }
 
+#[test]
+fn reopened_store_keeps_data_counters_and_store_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let store = open(&file);
+    let id = store.store_id();
+    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    let counts = store.counts(&Reader::server()).unwrap();
+    drop(store);
+    let store = open(&file);
+    assert_eq!(store.store_id(), id);
+    assert_eq!(
+        (store.applied().unwrap(), store.counts(&Reader::server()).unwrap()),
+        (Position(1), counts)
+    );
+    assert_eq!(paths(&store, 1), ["/a"]);
+    let other = open(&dir.path().join("other.db"));
+    assert_ne!(other.store_id(), id, "every store has a name of its own");
+}
+
+#[test]
+fn restored_copy_resets_position_and_changes_store_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("state.db"));
+    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    let file = dir.path().join("copy.db");
+    store.backup_to(&file).unwrap();
+    SqliteState::prepare_restored(&file, Position(0)).unwrap();
+    let copy = open(&file);
+    assert_eq!(copy.applied().unwrap(), Position(0));
+    assert_ne!(copy.store_id(), store.store_id());
+    assert_eq!(paths(&copy, 1), ["/a"]);
+}
+
+#[test]
+fn promoted_copy_continues_under_a_new_store_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let store = open(&file);
+    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    let id = store.store_id();
+    drop(store);
+    SqliteState::prepare_promoted(&file).unwrap();
+    let store = open(&file);
+    assert_ne!(store.store_id(), id);
+    assert_eq!(store.applied().unwrap(), Position(1));
+    assert_eq!(paths(&store, 1), ["/a"]);
+}
+
 /// The committed file of version 1; `BLESS=1` rewrites it (only before that version is
 /// released).
 #[test]
@@ -104,7 +153,8 @@ fn version_3_session_is_not_reapplied_and_blocks_no_others() {
          ALTER TABLE event DROP COLUMN cause_package; DROP INDEX event_moved_from;
          DROP INDEX event_user; DROP INDEX event_process; ALTER TABLE event DROP COLUMN user;
          ALTER TABLE event DROP COLUMN process; ALTER TABLE event DROP COLUMN moved_from;
-         PRAGMA user_version = 3;",
+         DROP TABLE report;
+         ALTER TABLE collection DROP COLUMN described_version; PRAGMA user_version = 3;",
     )
     .unwrap();
     drop(db);
@@ -150,7 +200,8 @@ fn downgrade_to_version_6(file: &Path) {
     db.execute_batch(
         "DROP INDEX event_cause_id; ALTER TABLE event DROP COLUMN cause;
          ALTER TABLE event DROP COLUMN cause_id; ALTER TABLE event DROP COLUMN cause_package;
-         DELETE FROM event_kind_count WHERE kind >= 8; PRAGMA user_version = 6;",
+         DELETE FROM event_kind_count WHERE kind >= 8; DROP TABLE report;
+         ALTER TABLE collection DROP COLUMN described_version; PRAGMA user_version = 6;",
     )
     .unwrap();
 }

@@ -59,6 +59,8 @@ macro_rules! state_conformance {
             unappliable_record_is_quarantined_with_coverage_event,
             undecodable_record_is_quarantined_once,
             last_session_is_stored_per_agent,
+            last_report_of_each_kind_is_stored_until_its_life_ends,
+            description_raises_the_version_of_named_datasets,
             counters_match_stored_documents_and_events,
             retention_drops_expired_tombstones,
             documents_are_sorted_by_path_and_paged_by_cursor,

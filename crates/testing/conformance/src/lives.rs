@@ -1,15 +1,16 @@
 //! Lives of agents: the data that ends with them, and what stays known of their sessions and
 //! overlays.
 
+use model::limits::DOCUMENT_BYTES_MAX;
 use model::{
-    AgentId, AgentSubject, Applied, ChangeKind, Dataset, Incarnation, Overlay, Record, SkipReason,
-    Write,
+    AgentId, AgentReport, AgentSubject, Applied, ChangeKind, Dataset, Incarnation, Overlay, Record,
+    ReportKind, SkipReason, Write,
 };
 
 use crate::{apply, document, event, paths, removal, session, session_of_life};
 use model::Permitted;
 use state::limits::SESSIONS_KEPT;
-use state::{ArrivalQuery, ChangeQuery, Reader, StateStore};
+use state::{ArrivalQuery, ChangeQuery, DocumentQuery, Reader, StateStore};
 
 fn refused() -> Applied {
     Applied { refused: true, ..Applied::default() }
@@ -309,4 +310,56 @@ pub fn agent_overlay_is_replaced_only_by_newer_versions(store: &dyn StateStore) 
     assert_eq!(now(), pair("h", "l"), "of a registered agent the server's word counts");
     apply(store, removed(3, 2, 10));
     assert_eq!(now(), pair("h", "l"), "kept for its events");
+}
+
+pub fn last_report_of_each_kind_is_stored_until_its_life_ends(store: &dyn StateStore) {
+    let report = |life: u64, at_us: u64, kind, body: &str| {
+        let (agent, incarnation, body) = (AgentId(1), Incarnation(life), body.into());
+        Record::Report(AgentReport { agent, incarnation, at_us, kind, body })
+    };
+    let stored = |life: u64, kind| {
+        let found = store.report(&Reader::server(), AgentId(1), Incarnation(life), kind).unwrap();
+        found.map(|report| (report.at_us, String::from_utf8(report.body).unwrap()))
+    };
+    let (stats, config) = (ReportKind::Stats, ReportKind::Config);
+    apply(store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    for (at_us, kind, body) in [(2, stats, "{}"), (3, stats, r#"{"a":1}"#), (4, config, "{}")] {
+        assert_eq!(apply(store, report(1, at_us, kind, body)).changed, 1);
+    }
+    assert_eq!(stored(1, stats), Some((3, r#"{"a":1}"#.to_owned())));
+    assert_eq!(stored(1, config), Some((4, "{}".to_owned())));
+    assert_eq!(stored(2, stats), None, "another life has reported nothing");
+    let last = store.last_session(&Reader::server(), AgentId(1)).unwrap();
+    assert_eq!(last.as_deref(), Some("fim-1"), "a report is no session");
+    let large = "x".repeat(DOCUMENT_BYTES_MAX + 1);
+    assert!(apply(store, report(1, 5, stats, &large)).quarantined.is_some());
+    apply(store, removed(1, 1, 6));
+    assert_eq!((stored(1, stats), stored(1, config)), (None, None));
+    assert!(apply(store, report(1, 7, stats, "{}")).refused);
+    assert_eq!(apply(store, report(2, 8, stats, "{}")).changed, 1);
+    assert_eq!(stored(2, stats), Some((8, "{}".to_owned())));
+}
+
+pub fn description_raises_the_version_of_named_datasets(store: &dyn StateStore) {
+    let raise = |at_us, dataset: &Dataset, version| {
+        let write = Write::RaiseVersion { dataset: dataset.clone(), version };
+        apply(store, session(1, at_us, vec![write])).changed
+    };
+    let shown = || {
+        let query = DocumentQuery::new(AgentId(1), Dataset::fim_files());
+        let items = store.documents(&Reader::server(), &query).unwrap().items;
+        items.iter().map(|item| (item.version, item.described_version)).collect::<Vec<_>>()
+    };
+    let files = Dataset::fim_files();
+    assert_eq!(raise(1, &files, 9), 0, "there is no document yet");
+    apply(store, session(1, 2, vec![document("/a", 5, |_| ())]));
+    assert_eq!(shown(), [(5, 0)]);
+    assert_eq!(raise(3, &Dataset::inventory_packages(), 9), 0);
+    assert_eq!((raise(4, &files, 8), raise(5, &files, 7)), (1, 0), "the highest counts");
+    assert_eq!(shown(), [(5, 8)]);
+    apply(store, session(1, 6, vec![document("/a", 6, |_| ())]));
+    assert_eq!(shown(), [(6, 8)], "the version of the document itself is as it was sent");
+    apply(store, removed(1, 1, 7));
+    apply(store, session_of_life(1, 2, 8, vec![document("/a", 1, |_| ())]));
+    assert_eq!(shown(), [(1, 0)], "another life has described nothing");
 }

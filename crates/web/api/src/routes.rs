@@ -8,8 +8,8 @@ use crate::resource::common::{ASSIGN, AgentRef};
 use crate::resource::{
     agent_commands, agent_config, agent_list, agent_writes, agents, changes, clock, cluster,
     commands, configuration, enrolment, event_item, feed, file_item, fleet, group_item, groups,
-    local, members, overview, rules_files, scans, series, server, states, summary, syscheck,
-    watched,
+    local, members, overview, reports, rules_files, scans, series, server, states, summary,
+    syscheck, watched,
 };
 use rest::http::api::Need;
 use rest::http::envelope::{FailedError, FailedItem, MessageAnswer, Problem};
@@ -60,6 +60,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
         overview::OPERATIONS,
         syscheck::OPERATIONS,
         scans::OPERATIONS,
+        reports::OPERATIONS,
         changes::OPERATIONS,
         watched::OPERATIONS,
         feed::OPERATIONS,
@@ -161,6 +162,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<overview::VersionCount>(),
         of::<file_item::FileItem>(),
         of::<scans::ScanTimes>(),
+        of::<reports::ReportItem>(),
         of::<event_item::ChangeItem>(),
         of::<event_item::CoverageItem>(),
         of::<watched::WatchItem>(),

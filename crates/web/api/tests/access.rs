@@ -26,6 +26,7 @@ fn filled(path: &str) -> String {
         .replace("{filename}", "new.yml")
         .replace("{dataset}", "fim-files")
         .replace("{id}", "001-1-1")
+        .replace("{kind}", "stats")
 }
 
 async fn request_status(

@@ -142,6 +142,27 @@ async fn documents_of_an_unregistered_agent_include_its_description() {
 }
 
 #[tokio::test]
+async fn document_version_is_at_least_that_of_the_agents_metadata() {
+    let (world, token) = filled().await;
+    let files = Dataset::fim_files();
+    world.session(1, vec![upsert("/etc/fresh", &observed(0o644, 7), u64::from(u32::MAX))]).await;
+    let version = async |path: &str| {
+        let answer = world.ok(&format!("/states/fim-files?q=path={path}"), &token).await;
+        let item = &answer["data"]["affected_items"][0];
+        (item["version"].as_u64(), item["document"]["state"]["document_version"].as_u64())
+    };
+    let before = version("/etc/fresh").await;
+    assert_eq!(before.0, before.1);
+    let metadata = before.0.unwrap() + 1;
+    world.session(1, vec![Write::RaiseVersion { dataset: files.clone(), version: metadata }]).await;
+    assert_eq!(version("/etc/fresh").await, (before.0, Some(metadata)));
+    world.session(1, vec![upsert("/etc/fresh", &observed(0o600, 7), metadata + 1)]).await;
+    assert_eq!(version("/etc/fresh").await, (Some(metadata + 1), Some(metadata + 1)));
+    world.session(1, vec![foreign("bare", &json!({"file": {"path": "/bare"}}))]).await;
+    assert_eq!(version("/bare").await.1, Some(metadata));
+}
+
+#[tokio::test]
 async fn dataset_search_covers_all_agents() {
     let (world, token) = filled().await;
     let answer = world.ok("/states/fim-files?search=passwd", &token).await;

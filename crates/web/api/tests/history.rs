@@ -3,7 +3,10 @@
 mod common;
 
 use common::{NOW_US, World, change, column, gap, golden_json, observed, world};
-use model::{AgentId, Coverage, CoverageKind, CoverageState, WatchReport, WatchedRoot};
+use model::{
+    AgentId, AgentReport, Coverage, CoverageKind, CoverageState, Incarnation, Record, ReportKind,
+    WatchReport, WatchedRoot,
+};
 use serde_json::{Value, json};
 
 async fn filled() -> (World, String) {
@@ -166,4 +169,27 @@ async fn malformed_change_ids_are_not_found() {
         let answer = world.get(&format!("/changes/{bad}"), &token).await;
         assert_eq!(answer.status.as_u16(), 404, "{bad}");
     }
+}
+
+#[tokio::test]
+async fn last_report_of_an_agent_is_returned() {
+    let world = world();
+    let token = world.admin().await;
+    let incarnation = world.registry.agent(AgentId(1)).unwrap().incarnation;
+    for (agent, incarnation) in [(AgentId(1), incarnation), (AgentId(4711), Incarnation(0))] {
+        let (kind, body) = (ReportKind::Stats, b"{\"a\":1}".to_vec());
+        let report = AgentReport { agent, incarnation, at_us: NOW_US, kind, body };
+        world.commit.submit(Record::Report(report)).await.unwrap();
+    }
+    let stats = world.ok("/agents/001/reports/stats", &token).await;
+    let item = &stats["data"]["affected_items"][0];
+    assert_eq!((&item["agent"]["name"], &item["report"]), (&json!("web-1"), &json!({"a": 1})));
+    assert_eq!(item["received"], model::timestamp::micros(NOW_US));
+    let config = world.ok("/agents/001/reports/config", &token).await;
+    assert_eq!((&config["error"], &config["data"]["total_affected_items"]), (&json!(0), &json!(0)));
+    let local = world.ok("/agents/4711/reports/stats", &token).await;
+    assert_eq!(local["data"]["affected_items"][0]["agent"], json!({"id": "4711", "name": ""}));
+    let missing = world.ok("/agents/4712/reports/stats", &token).await;
+    assert_eq!(missing["data"]["failed_items"][0]["error"]["code"], 1701);
+    assert_eq!(world.get("/agents/001/reports/other", &token).await.status, 400);
 }

@@ -57,6 +57,12 @@ async fn agent_is_added_with_a_key_and_removed() {
     assert_eq!(key["data"]["affected_items"][0]["key"], answer["data"]["key"]);
     let (_, again) = call(&world, "POST", "/agents", &token, Some(new)).await;
     assert_eq!(again["error"], 1705, "{again}");
+    let server = world.registry.agent(AgentId::SERVER).unwrap().name;
+    for name in ["ADDED", "000", &server] {
+        let (status, refused) =
+            call(&world, "POST", "/agents", &token, Some(json!({"name": name}))).await;
+        assert_eq!((status, &refused["error"]), (StatusCode::BAD_REQUEST, &json!(1705)), "{name}");
+    }
 
     let path = "/agents?agents_list=004,001,009&status=never_connected&older_than=0s";
     let (status, gone) = call(&world, "DELETE", path, &token, None).await;

@@ -105,7 +105,7 @@ impl Fixture {
 }
 
 pub(crate) fn named(name: &str) -> AgentEnrolment {
-    AgentEnrolment { name: name.into(), ip: String::new(), groups: Vec::new() }
+    AgentEnrolment { name: name.into(), ..AgentEnrolment::default() }
 }
 
 /// Returns a signing request with a fresh key for the name `subject`.

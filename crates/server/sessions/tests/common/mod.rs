@@ -11,7 +11,7 @@ use env::clock::SystemClock;
 use env::random::SystemRandom;
 use journal::Journal;
 use link::{Mode, Operation, Payload, Session, SessionValue, Start, encode};
-use model::{AgentId, Coverage, CoverageKind, Dataset, EventBody};
+use model::{AgentId, Coverage, CoverageKind, Dataset, EventBody, Incarnation, ReportKind};
 use registry::{Reader, Registry, RegistryOptions, SqliteControl, WriteContext};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
@@ -90,6 +90,13 @@ impl Server {
         registry.close().unwrap();
         drop((commit, state, registry));
         Self::open(folder, edit)
+    }
+
+    /// Returns the last report of the agent that is registered now, or of the unregistered one.
+    pub(crate) fn report(&self, agent: AgentId, kind: ReportKind) -> Option<Vec<u8>> {
+        let life = self.registry.agent(agent).map_or(Incarnation(0), |a| a.incarnation);
+        let found = self.state.report(&Reader::server(), agent, life, kind).unwrap();
+        found.map(|report| report.body)
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

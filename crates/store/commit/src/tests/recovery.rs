@@ -227,7 +227,8 @@ async fn newer_version_record_fails_startup_and_stays_in_the_journal() {
     }
     for _ in 0..2 {
         let Err(error) = place.try_open(CommitOptions::default()) else { panic!("it started") };
-        let newer = CommitError::NewerRecord { position: Position(2), found: 127, known: 2 };
+        let (position, known) = (Position(2), Record::VERSION);
+        let newer = CommitError::NewerRecord { position, found: 127, known };
         assert_eq!(error.to_string(), newer.to_string());
         assert!(error.to_string().contains("start the newer program"), "{error}");
     }

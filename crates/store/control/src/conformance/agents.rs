@@ -38,6 +38,16 @@ pub fn freed_number_is_given_once_on_request(store: &dyn ControlStore) {
     assert!(store.add_agents(&by(), &[wants("f", a)]).is_err(), "it was freed once");
 }
 
+pub fn names_that_differ_only_in_case_are_duplicates(store: &dyn ControlStore) {
+    assert_eq!(add(store, &["web-1", "web-2"]), [AgentId(1), AgentId(2)]);
+    let error = store.add_agents(&by(), &[new_agent("WEB-2")]).unwrap_err();
+    let ControlError::DuplicateName { name, id } = error else { panic!("{error}") };
+    assert_eq!((name.as_str(), id), ("web-2", AgentId(2)));
+    let rivals = |name, id| store.rivals(&reader(), name, id, None).unwrap();
+    assert_eq!(rivals("Web-1", None), [AgentId(1)]);
+    assert_eq!(rivals("Web-1", Some(AgentId(2))), [AgentId(1), AgentId(2)]);
+}
+
 pub fn adding_agents_is_all_or_nothing(store: &dyn ControlStore) {
     let error = store.add_agents(&by(), &[new_agent("a"), new_agent("a")]).unwrap_err();
     assert!(matches!(error, ControlError::DuplicateName { id: AgentId(1), .. }));

@@ -81,7 +81,9 @@ pub(super) fn require(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
     there.then_some(()).ok_or_else(|| not_found(id))
 }
 
-/// Returns the agents with this name, number or address. Each is looked up in its own index.
+/// Returns the agents with this name in any case, number or address. Each is looked up in its own
+/// index. An agent that has this name and number keeps its place next to one whose name differs only
+/// in case.
 pub(super) fn rivals(
     tx: &Transaction<'_>,
     name: &str,
@@ -89,7 +91,8 @@ pub(super) fn rivals(
     register_ip: Option<&str>,
 ) -> ControlResult<Vec<AgentId>> {
     let mut statement = tx.prepare_cached(
-        "SELECT id FROM agent WHERE name = ?1 AND id > 0
+        "SELECT id FROM agent WHERE name = ?1 COLLATE NOCASE AND id > 0
+         AND NOT EXISTS (SELECT 1 FROM agent WHERE id = ?2 AND name = ?1)
          UNION SELECT id FROM agent WHERE id = ?2 AND id > 0
          UNION SELECT id FROM agent WHERE register_ip = ?3 COLLATE NOCASE AND id > 0
          ORDER BY 1",
@@ -107,12 +110,11 @@ pub(super) fn add(
     new: &NewAgent,
     freed: &[AgentId],
 ) -> ControlResult<AgentRow> {
-    let taken: Option<u32> = tx
-        .prepare_cached("SELECT id FROM agent WHERE name = ?1 AND id > 0")?
-        .query_row([&new.name], |r| r.get(0))
+    let taken = tx
+        .prepare_cached("SELECT name, id FROM agent WHERE name = ?1 COLLATE NOCASE AND id > 0")?
+        .query_row([&new.name], |r| Ok((r.get(0)?, AgentId(r.get(1)?))))
         .optional()?;
-    if let Some(id) = taken {
-        let (name, id) = (new.name.clone(), AgentId(id));
+    if let Some((name, id)) = taken {
         return Err(ControlError::DuplicateName { name, id });
     }
     let id = match new.id {

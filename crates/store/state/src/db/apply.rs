@@ -6,8 +6,8 @@
 
 use model::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_ID_BYTES_MAX};
 use model::{
-    AgentId, Applied, Coverage, CoverageKind, Dataset, EventBody, Incarnation, Position, Record,
-    SessionRecord, SkipReason, Skipped, Write,
+    AgentId, Applied, Dataset, Incarnation, Position, Record, SessionRecord, SkipReason, Skipped,
+    Write,
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
@@ -20,11 +20,6 @@ use super::sessions::SessionStatus;
 use super::statements::{Found, Put, Statements, store};
 use super::transaction_cache::{Collection, TransactionCache};
 use crate::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX, SESSION_ID_BYTES_MAX};
-
-/// Maximum number of set-aside records that are stored; older ones are only counted.
-const QUARANTINE_ROWS_MAX: u32 = 1_000;
-/// Maximum bytes of set-aside records; the newest is stored whatever its size.
-pub(super) const QUARANTINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// The reason why an attempt ended.
 pub(super) enum Failure {
@@ -111,50 +106,6 @@ impl<'c> Applier<'c> {
         Ok(answers)
     }
 
-    /// Stores a record that cannot be applied, and adds a coverage event.
-    pub(super) fn set_aside(
-        &mut self,
-        position: Position,
-        agent: AgentId,
-        at_us: u64,
-        bytes: &[u8],
-        reason: &str,
-    ) -> rusqlite::Result<()> {
-        self.db
-            .prepare_cached("INSERT OR REPLACE INTO quarantine VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![position.0 as i64, agent.0, at_us as i64, reason, bytes])?;
-        self.db
-            .prepare_cached(
-                "DELETE FROM quarantine WHERE position IN
-                 (SELECT position FROM
-                   (SELECT position, row_number() OVER newest AS place,
-                           sum(length(record)) OVER newest AS bytes FROM quarantine
-                    WINDOW newest AS (ORDER BY position = ?3 DESC, at_us DESC, position DESC))
-                  WHERE place > ?1 OR (place > 1 AND bytes > ?2))",
-            )?
-            .execute(params![
-                QUARANTINE_ROWS_MAX,
-                QUARANTINE_BYTES_MAX as i64,
-                position.0 as i64
-            ])?;
-        self.kept.progress.quarantined += 1;
-        let event = EventBody::of_coverage(Coverage {
-            kind: CoverageKind::Quarantined,
-            path: String::new(),
-            from_us: at_us,
-            to_us: at_us,
-            found: None,
-            detail: format!("record {position} of agent {agent} was set aside: {reason}"),
-        });
-        // Positions start again after a restore, but then the store has another name.
-        let store: String = self
-            .db
-            .prepare_cached("SELECT substr(value, 1, 8) FROM meta WHERE key = 'store_id'")?
-            .query_row([], |row| row.get(0))?;
-        let id = format!("quarantine-{store}-{position}");
-        self.event(AgentId::SERVER, &id, EventTime::of_server(at_us), &event.to_json()).map(|_| ())
-    }
-
     /// Marks a position as applied.
     pub(super) fn advance(&mut self, position: Position) {
         self.kept.progress.applied = position.0;
@@ -177,6 +128,7 @@ impl<'c> Applier<'c> {
                 let changed = self.agent_events(*at_us, events)?;
                 Ok(Applied { changed, ..Applied::default() })
             }
+            Record::Report(report) => self.report(report),
         }
     }
 
@@ -263,6 +215,7 @@ impl<'c> Applier<'c> {
         }
         row.end();
         self.end_gaps(agent)?;
+        self.drop_self_reports(agent)?;
         let mut changed = 0;
         for dataset in self.kept.collections_of(self.db, agent)? {
             changed += self.clean(agent, dataset)?;
@@ -309,6 +262,9 @@ impl<'c> Applier<'c> {
                 Ok(("", outcome.map_err(|kept| (SkipReason::Stale, kept))))
             }
             Write::ClockOff { .. } => Ok(("", Ok(0))),
+            Write::RaiseVersion { dataset, version } => {
+                Ok(("", Ok(self.raise_version(session.agent, dataset, *version)?)))
+            }
         }
     }
 

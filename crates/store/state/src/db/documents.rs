@@ -17,7 +17,8 @@ const WHAT: &str = "read documents";
 /// Longest text that a field is compared with, bytes.
 const TEXT_BYTES_MAX: usize = 8_192;
 /// Columns that [`read_row`] reads.
-pub(super) const COLUMNS: &str = "id, version, checksum, received_us, body";
+pub(super) const COLUMNS: &str = "id, version, checksum, received_us, body,
+    (SELECT described_version FROM collection WHERE collection.number = document.collection)";
 
 /// The column of a field in the table.
 struct Column {
@@ -293,6 +294,7 @@ pub(super) fn read_row(
         checksum: r.get::<_, Unpacked>(2)?.0,
         received_at_us: r.get::<_, i64>(3)? as u64,
         body: r.get(4)?,
+        described_version: r.get::<_, i64>(5)? as u64,
     })
 }
 

@@ -3,7 +3,7 @@
 //! event; then only the event's body holds the agent's time.
 
 use model::limits::CLOCK_OFF_US;
-use model::{Record, SessionRecord, Write};
+use model::{AgentReport, Record, SessionRecord, Write};
 
 /// Times before this are not believed, microseconds since the epoch: the year 2001. A machine
 /// without a battery for its clock boots in 1970.
@@ -49,7 +49,8 @@ pub(super) fn received_us(record: &Record) -> u64 {
         Record::Session(session) => session.received_at_us,
         Record::AgentRemoved { at_us, .. }
         | Record::ServerEvent { at_us, .. }
-        | Record::AgentEvents { at_us, .. } => *at_us,
+        | Record::AgentEvents { at_us, .. }
+        | Record::Report(AgentReport { at_us, .. }) => *at_us,
     }
 }
 

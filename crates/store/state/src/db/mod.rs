@@ -17,8 +17,10 @@ mod extract;
 mod fleet;
 mod kinds;
 mod packed;
+mod quarantine;
 mod ranges;
 mod replay;
+mod reports;
 mod retain;
 mod schema;
 mod server_events;
@@ -37,7 +39,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use env::clock::{Clock, SystemClock};
 use env::random::{Random, SystemRandom};
-use model::{AgentId, Applied, Dataset, Overlay, Position, Record};
+use model::{
+    AgentId, AgentReport, Applied, Dataset, Incarnation, Overlay, Position, Record, ReportKind,
+};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
@@ -319,6 +323,18 @@ impl StateStore for SqliteState {
                 .and_then(|mut s| s.query_row([agent.0], read).optional())
                 .context("read what an agent is")?;
             Ok(found.and_then(|(overlay, name)| agent::read_overlay(&overlay, &name)))
+        })
+    }
+
+    fn report(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+        incarnation: Incarnation,
+        kind: ReportKind,
+    ) -> Result<Option<AgentReport>, StateError> {
+        self.read(reader, "read a report", |db| {
+            reports::report(db, agent, incarnation, kind).context("read a report")
         })
     }
 

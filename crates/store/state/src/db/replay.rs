@@ -30,7 +30,8 @@ pub(super) fn overtaken(
             Write::Clean { .. }
             | Write::Event { .. }
             | Write::Describe { .. }
-            | Write::ClockOff { .. } => continue,
+            | Write::ClockOff { .. }
+            | Write::RaiseVersion { .. } => continue,
         };
         if version != 0 && newest > version {
             let (index, id, reason) = (index as u32, id.clone(), SkipReason::Stale);

@@ -11,7 +11,7 @@ pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
 /// Numbered migrations; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
-const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6, STEP_7];
+const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6, STEP_7, STEP_8];
 
 const STEP_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -172,6 +172,19 @@ ALTER TABLE event ADD COLUMN cause_id TEXT;
 ALTER TABLE event ADD COLUMN cause_package TEXT;
 CREATE INDEX event_cause_id ON event (cause_id, agent, found_us, kind, cause_package)
   WHERE cause_id IS NOT NULL;
+";
+
+/// The last report of each kind of each agent, and the version of its last description of itself
+/// that named a dataset.
+const STEP_8: &str = "
+CREATE TABLE report (
+  agent INTEGER NOT NULL,
+  kind INTEGER NOT NULL,
+  at_us INTEGER NOT NULL,
+  body BLOB NOT NULL,
+  PRIMARY KEY (agent, kind)
+) STRICT;
+ALTER TABLE collection ADD COLUMN described_version INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Returns the newest version that this program knows.

@@ -140,6 +140,7 @@ fn key(session: &SessionRecord) -> [u8; KEY_BYTES] {
             }
             Write::Delete { dataset, id, version } => all.head(1, dataset.name(), id, *version),
             Write::Clean { dataset } => all.head(2, dataset.name(), "", 0),
+            Write::RaiseVersion { dataset, version } => all.head(5, dataset.name(), "", *version),
             Write::Event { id, body } => {
                 all.head(3, "", id, 0);
                 all.bytes(body);

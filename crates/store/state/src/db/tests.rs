@@ -48,26 +48,6 @@ fn paths(store: &dyn StateStore, agent: u32) -> Vec<String> {
 }
 
 #[test]
-fn reopened_store_keeps_data_counters_and_store_id() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("state.db");
-    let store = open(&file);
-    let id = store.store_id();
-    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
-    let counts = store.counts(&Reader::server()).unwrap();
-    drop(store);
-    let store = open(&file);
-    assert_eq!(store.store_id(), id);
-    assert_eq!(
-        (store.applied().unwrap(), store.counts(&Reader::server()).unwrap()),
-        (Position(1), counts)
-    );
-    assert_eq!(paths(&store, 1), ["/a"]);
-    let other = fresh();
-    assert_ne!(other.store_id(), id, "every store has a name of its own");
-}
-
-#[test]
 fn checkpoint_returns_the_position_it_completed() {
     let store = fresh();
     apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
@@ -132,20 +112,6 @@ fn backup_under_writes_is_a_consistent_snapshot() {
     assert!(error.to_string().contains("copy.db"), "{error}");
 }
 
-#[test]
-fn restored_copy_resets_position_and_changes_store_id() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = fresh();
-    apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
-    let file = dir.path().join("copy.db");
-    store.backup_to(&file).unwrap();
-    SqliteState::prepare_restored(&file, Position(0)).unwrap();
-    let copy = open(&file);
-    assert_eq!(copy.applied().unwrap(), Position(0));
-    assert_ne!(copy.store_id(), store.store_id());
-    assert_eq!(paths(&copy, 1), ["/a"]);
-}
-
 /// Returns positions and lengths of the records set aside.
 fn set_aside(file: &Path) -> Vec<(i64, i64)> {
     let db = Connection::open(file).unwrap();
@@ -159,13 +125,13 @@ fn quarantine_is_bounded_and_keeps_newest_records() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let store = open(&file);
-    let third = apply::QUARANTINE_BYTES_MAX / 3;
+    let third = quarantine::QUARANTINE_BYTES_MAX / 3;
     for position in 1..=5 {
         store.quarantine(Position(position), &vec![0; third as usize], "too large").unwrap();
     }
     let kept = third as i64;
     assert_eq!(set_aside(&file), [(3, kept), (4, kept), (5, kept)]);
-    let whole = vec![0; apply::QUARANTINE_BYTES_MAX as usize + 1];
+    let whole = vec![0; quarantine::QUARANTINE_BYTES_MAX as usize + 1];
     store.quarantine(Position(6), &whole, "larger than all").unwrap();
     assert_eq!(set_aside(&file), [(6, whole.len() as i64)]);
     assert_eq!(store.counts(&Reader::server()).unwrap().quarantined, 6, "all are counted");
@@ -183,21 +149,6 @@ fn quarantine_after_a_restore_gets_its_own_event_id() {
     store.quarantine(Position(1), b"after", "no record").unwrap();
     assert_eq!(store.counts(&Reader::server()).unwrap().events, 2, "each has an id of its own");
     assert_eq!(set_aside(&file), [(1, 5)], "the newest of a position is kept");
-}
-
-#[test]
-fn promoted_copy_continues_under_a_new_store_id() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("state.db");
-    let store = open(&file);
-    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
-    let id = store.store_id();
-    drop(store);
-    SqliteState::prepare_promoted(&file).unwrap();
-    let store = open(&file);
-    assert_ne!(store.store_id(), id);
-    assert_eq!(store.applied().unwrap(), Position(1));
-    assert_eq!(paths(&store, 1), ["/a"]);
 }
 
 #[test]

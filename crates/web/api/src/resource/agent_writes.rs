@@ -179,7 +179,7 @@ fn address(call: &Call, given: Option<String>) -> String {
 fn add(call: &Call) -> Result<Answer, Failure> {
     let new: NewAgent = call.json()?;
     let ip = address(call, new.ip);
-    let request = AgentEnrolment { name: new.name, ip, groups: Vec::new() };
+    let request = AgentEnrolment { name: new.name, ip, ..AgentEnrolment::default() };
     let force = new.force.as_ref().map(rules).transpose()?;
     insert_agent(call, &InsertAgent { request, force, ..InsertAgent::default() })
 }
@@ -203,7 +203,7 @@ fn insert(call: &Call) -> Result<Answer, Failure> {
         return Err(Failure::bad("key: letters and digits only"));
     }
     let ip = address(call, new.ip);
-    let request = AgentEnrolment { name: new.name, ip, groups: Vec::new() };
+    let request = AgentEnrolment { name: new.name, ip, ..AgentEnrolment::default() };
     let force = new.force.as_ref().map(rules).transpose()?;
     insert_agent(call, &InsertAgent { id, request, key: new.key, force })
 }

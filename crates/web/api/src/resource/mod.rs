@@ -30,6 +30,7 @@ mod node;
 pub(crate) mod overlay;
 pub(crate) mod overview;
 mod ready;
+pub(crate) mod reports;
 pub(crate) mod rules_files;
 pub(crate) mod scans;
 pub(crate) mod series;

@@ -3,7 +3,7 @@
 use model::{AgentId, Dataset, timestamp};
 use registry::Permitted;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use state::{Comparison, Condition, DocumentField, FleetQuery, SortDirection, StoredDocument};
 use utoipa::ToSchema;
 
@@ -219,8 +219,9 @@ fn item(
     stored: StoredDocument,
 ) -> Result<StateItem<'_>, Failure> {
     let agent = stored.agent;
-    let document = serde_json::from_slice(&stored.body)
+    let mut document = serde_json::from_slice(&stored.body)
         .map_err(|e| Failure::internal(&format!("document {} of {agent}: {e}", stored.id)))?;
+    raise_version(&mut document, stored.described_version);
     Ok(StateItem {
         agent: AgentRef { id: agent.to_string(), name: name.clone() },
         id: stored.id,
@@ -228,4 +229,15 @@ fn item(
         received: timestamp::micros(stored.received_at_us),
         document: Joined::new(document, overlay),
     })
+}
+
+/// Raises `state.document_version` to the version of the agent's description of itself.
+fn raise_version(document: &mut Map<String, Value>, described: u64) {
+    let shown = document.get("state").and_then(|state| state.get("document_version"));
+    if shown.and_then(Value::as_u64).unwrap_or(0) >= described {
+        return;
+    }
+    if let Value::Object(state) = document.entry("state").or_insert_with(|| json!({})) {
+        state.insert("document_version".into(), described.into());
+    }
 }
