@@ -8,6 +8,7 @@
 mod apply;
 mod budget;
 mod eval;
+mod filter;
 mod func;
 mod merge;
 mod meta;

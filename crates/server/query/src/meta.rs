@@ -6,7 +6,8 @@ use serde_json::Value as Json;
 use series::{Selector, Store, Test, TimeRange, WriteError};
 
 use super::budget::Budget;
-use super::parse::{Fields, Query, TagTests, is_exactly, read_range, read_where, text};
+use super::output::quoted;
+use super::parse::{Fields, Format, Query, TagTests, is_exactly, read_range, read_where, text};
 
 /// Estimated memory of a matching series and its name, in bytes.
 const SERIES_BYTES: usize = 1024;
@@ -49,11 +50,13 @@ pub(super) fn names(
     Ok(())
 }
 
-fn lines(names: &[String]) -> String {
+fn lines(names: &[String], format: Format) -> String {
     let mut out = String::new();
     for name in names {
         // Writing to memory does not fail. A line cannot hold a line break.
-        let _ = if name.contains(['\r', '\n']) {
+        let _ = if format.csv {
+            writeln!(out, "{}", quoted(name))
+        } else if name.contains(['\r', '\n']) {
             write!(out, "${}\r\n{name}\r\n", name.len())
         } else {
             write!(out, "+{name}\r\n")
@@ -63,7 +66,7 @@ fn lines(names: &[String]) -> String {
 }
 
 /// Answers `{"select": "metric-names" | "tag-names" | "tag-values", "metric", "tag",
-/// "starts-with"}`.
+/// "starts-with", "output"}`.
 pub fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
     let fields = Fields::parse(body)?.0;
     for (name, _) in &fields {
@@ -76,12 +79,15 @@ pub fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
     };
     let needed = |name: &str| field(name).ok_or_else(|| format!("Field {name} is missing"));
     let prefix = field("starts-with").unwrap_or_default();
-    Ok(lines(&match needed("select")? {
+    let output = fields.iter().find(|(name, _)| name == "output").map(|(_, value)| value);
+    let format = output.map_or(Ok(Format::default()), Format::read)?;
+    let names = match needed("select")? {
         "metric-names" => store.metrics(prefix),
         "tag-names" => store.tag_names(needed("metric")?, prefix),
         "tag-values" => store.tag_values(needed("metric")?, needed("tag")?, prefix),
         other => return Err(format!("Unknown select: {other}")),
-    }))
+    };
+    Ok(lines(&names, format))
 }
 
 /// The reason why a deletion failed. If the store refused it, some of the series may already be
@@ -144,6 +150,7 @@ mod tests {
     #[test]
     fn line_breaks_in_names_forge_no_line() {
         let names = ["plain", "a\r\n-error"].map(str::to_owned);
-        assert_eq!(super::lines(&names), "+plain\r\n$9\r\na\r\n-error\r\n");
+        let resp = super::Format::default();
+        assert_eq!(super::lines(&names, resp), "+plain\r\n$9\r\na\r\n-error\r\n");
     }
 }

@@ -63,13 +63,10 @@ fn rows<F: FnMut(Bytes) -> bool>(
     if let Some(share) = query.apply.iter().find_map(Function::share) {
         lines.lines = with_share(lines.lines, share, budget)?;
     }
-    let NamedRowSet { mut lines, held } = lines;
+    let NamedRowSet { lines, held } = lines;
     if query.by_time {
         by_time(lines, query, budget, answer);
     } else {
-        if query.direction == Direction::Backward {
-            lines.reverse();
-        }
         by_name(lines, budget, answer);
     }
     drop(held);

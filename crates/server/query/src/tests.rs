@@ -88,8 +88,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         r#""group-aggregate-join": {"metric": ["cpu", "mem"], "func": "sum", "step": "30n"}, "where": {"host": "a"}"#,
-        "cpu:sum|mem:sum dc=1 host=a,0,3,18\ncpu:sum|mem:sum dc=1 host=a,30,12,12\n\
-         cpu:sum|mem:sum dc=1 host=a,60,6,0\n",
+        "cpu|mem dc=1 host=a,0,3,18\ncpu|mem dc=1 host=a,30,12,12\ncpu|mem dc=1 host=a,60,6,0\n",
     ),
     // A metric that is named twice does not change the tags in the names.
     (
@@ -395,7 +394,6 @@ fn backward_query_reverses_rows_of_equal_time() {
         r#""select": "tie", "group-by-tag": ["host"]"#,
         r#""select": "tie""#,
         r#""join": ["tie", "tie"], "group-by-tag": ["host"]"#,
-        r#""select": "tie", "order-by": "series""#,
     ];
     for fields in fields {
         let ask = |range: &str| -> Vec<String> {
