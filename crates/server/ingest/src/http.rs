@@ -20,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use bytes::Bytes;
-use series::{Store, WriteError};
+use series::{Store, StoreStats, WriteError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -191,16 +191,20 @@ async fn functions() -> Response {
 }
 
 async fn stats(State(store): State<Store>) -> Response {
-    let s = store.stats();
-    json(&serde_json::json!({
+    json(&stats_json(&store.stats()))
+}
+
+/// Returns the statistics of a store as `/api/stats` answers them.
+pub fn stats_json(s: &StoreStats) -> serde_json::Value {
+    serde_json::json!({
         "rows": s.rows, "series": s.series, "rows_active": s.rows_active, "samples": s.samples,
         "batches": s.batches, "batches_failed": s.batches_failed, "head_bytes": s.head_bytes,
         "head_samples": s.head_samples, "position": s.position,
         "sealed_position": s.sealed_position, "parts": s.parts, "part_bytes": s.part_bytes,
         "part_samples": s.part_samples, "index_bytes": s.index_bytes,
         "partitions": s.partitions, "tombstones": s.tombstones,
-        "log_payload_bytes": s.log_payload_bytes, "trouble": s.trouble,
-    }))
+        "log_payload_bytes": s.log_payload_bytes, "trouble": s.trouble, "disk_full": s.disk_full,
+    })
 }
 
 /// Returns the answer to a failed query. The status is 200 and the error is in the body, as clients

@@ -443,6 +443,8 @@ pub struct StoreStats {
     pub trouble: Option<String>,
     /// The failure of the log, after which no rows are accepted.
     pub log_failure: Option<LogFailure>,
+    /// The reason why the last write was refused, if there was no space on the disk.
+    pub disk_full: Option<String>,
 }
 
 /// A failure of the log, which lasts until the log or the store is opened again.

@@ -319,6 +319,7 @@ impl Store {
             log,
             trouble: core.upkeep.trouble.lock().clone(),
             log_failure: core.upkeep.log_failure.lock().clone(),
+            disk_full: core.disk_full(),
         }
     }
 

@@ -133,6 +133,13 @@ impl Core {
         Ok(if free { QueueSpace::Free } else { QueueSpace::None })
     }
 
+    /// Returns why writes are refused, if the disk is full.
+    pub(crate) fn disk_full(&self) -> Option<String> {
+        let unmarked = || format!("{} had no space when it was opened", self.dir.display());
+        let refused = self.upkeep.disk_full.lock().clone();
+        refused.or_else(|| self.folder.is_unmarked().then(unmarked))
+    }
+
     /// Closes the queue. Queued entries are still committed.
     pub(crate) fn close_queue(&self) {
         self.queue.close();
