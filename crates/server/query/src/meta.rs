@@ -7,13 +7,14 @@ use series::{Selector, Store, Test, TimeRange, WriteError};
 
 use super::budget::Budget;
 use super::output::quoted;
-use super::parse::{Fields, Format, Query, TagTests, is_exactly, read_range, read_where, text};
+use super::parse::{Fields, Format, Query, TagTests, read_range, read_where, text};
 
-/// Estimated memory of a matching series and its name, in bytes.
-const SERIES_BYTES: usize = 1024;
+/// Memory of the names that are read at a time, in bytes. Twice that is within what every query may
+/// hold.
+const PAGE_BYTES: usize = 6 << 20;
 
 /// Calls `each` with the name of every series of a metric ("" for all metrics) that matches the
-/// query's tag tests, until it returns false. Names are sorted if there are several sets of tests.
+/// query's tag tests, in ascending order, until it returns false.
 ///
 /// # Errors
 /// Returns an error if the query must end.
@@ -24,30 +25,36 @@ pub(super) fn names(
     budget: &Budget,
     mut each: impl FnMut(&str) -> bool,
 ) -> Result<(), String> {
-    let metric = if metric.is_empty() { Test::Any } else { Test::is(metric) };
-    let (mut names, mut held) = (Vec::new(), budget.nothing());
-    let one = query.tags.len() == 1;
-    budget.check()?;
-    for tags in &query.tags {
-        let selector = Selector { metric: metric.clone(), tags: tags.clone() };
-        let found = store.find(&selector);
-        held.set((names.len() + found.len()).saturating_mul(SERIES_BYTES))?;
-        for series in found.iter().filter(|s| !query.exact || is_exactly(s, tags)) {
-            if !one {
-                names.push(series.name());
-            } else if !each(&series.name()) {
+    let metric = Some(metric).filter(|metric| !metric.is_empty());
+    let selectors = selectors(store, metric, query.tags.clone(), query.exact);
+    let (mut after, mut held) = (String::new(), budget.nothing());
+    loop {
+        budget.check()?;
+        held.set(2 * PAGE_BYTES)?;
+        let page = store.names_after(&selectors, &after, PAGE_BYTES);
+        for name in &page {
+            if !each(name) {
                 return Ok(());
             }
         }
+        let Some(last) = page.into_iter().next_back() else { return Ok(()) };
+        after = last;
     }
-    names.sort();
-    names.dedup();
-    for name in names {
-        if !each(&name) {
-            break;
-        }
-    }
-    Ok(())
+}
+
+/// Returns the selectors of a metric, or of all metrics, for sets of tag tests. With `exact`, a series must not have other tags.
+fn selectors(
+    store: &Store,
+    metric: Option<&str>,
+    sets: Vec<TagTests>,
+    exact: bool,
+) -> Vec<Selector> {
+    let known = if exact { store.tag_names(metric.unwrap_or_default(), "") } else { Vec::new() };
+    let selector = |mut tags| {
+        exclude_others(&mut tags, &known);
+        Selector { metric: metric.map_or(Test::Any, Test::is), tags }
+    };
+    sets.into_iter().map(selector).collect()
 }
 
 fn lines(names: &[String], format: Format) -> String {
@@ -125,13 +132,8 @@ pub fn delete(store: &Store, body: &[u8]) -> Result<usize, DeleteError> {
     if sets.is_empty() {
         sets.push(Vec::new());
     }
-    let known =
-        if exact { store.tag_names(metric.as_deref().unwrap_or(""), "") } else { Vec::new() };
-    let metric = metric.map_or(Test::Any, |metric| Test::is(&metric));
     let mut deleted = 0;
-    for mut tags in sets {
-        exclude_others(&mut tags, &known);
-        let selector = Selector { metric: metric.clone(), tags };
+    for selector in selectors(store, metric.as_deref(), sets, exact) {
         deleted += store.find(&selector).len();
         store.delete(&selector, range).map_err(DeleteError::Write)?;
     }

@@ -152,3 +152,31 @@ fn times_may_end_in_z_and_be_now() {
     assert_eq!(last(r#"{"from": "now", "to": "20990101T000000.5Z"}"#), "2");
     assert_eq!(last(r#"{"from": "now", "to": 0}"#), "1");
 }
+
+#[test]
+fn metric_names_with_colons_work_in_filters_and_expressions() {
+    let (_folder, store) = store();
+    let row = store.row(b"job:x:rate|job:x:max job=a").unwrap();
+    let mut batch = Batch::new();
+    for i in 1..=3 {
+        batch.push(row, i, &[i as f64, 10.0 * i as f64]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    let ask = |fields: &str| ask(&store, fields);
+    assert_eq!(
+        ask(r#""aggregate": {"job:x:rate": "max"}, "filter": {"job:x:rate": {"gt": 3}}"#),
+        ""
+    );
+    assert_eq!(
+        ask(r#""select": "job:x:rate", "filter": {"job:x:rate": {"gt": 2}}"#),
+        "job:x:rate job=a,3,3\n"
+    );
+    assert_eq!(
+        ask(
+            r#""join": ["job:x:rate", "job:x:max"], "limit": 1, "apply": [{"name": "eval", "expr": "job:x:max - job:x:rate"}]"#
+        ),
+        "job:x:rate|job:x:max job=a,1,9\n"
+    );
+    // job:x is a different metric, although job:x:max looks like an aggregate of it.
+    assert!(ask(r#""select": "job:x:max", "filter": {"job:x": {"gt": 2}}"#).starts_with('-'));
+}

@@ -26,6 +26,7 @@ use crate::model::{ColumnId, Row, Selector, Series};
 use crate::name::RowName;
 use crate::sharing::Sharing;
 
+mod listing;
 mod names;
 use names::Names;
 

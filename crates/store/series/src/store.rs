@@ -169,6 +169,19 @@ impl Store {
         self.0.core.catalog.find_among(selector, |rows| snapshot.present(rows, range))
     }
 
+    /// Returns names of the series that match any of the selectors, in ascending order: those after
+    /// `after` ("" for the first), as many as take up to about `bytes_max` bytes of memory, and at
+    /// least one. Twice that much is held for a moment. A caller lists all names by passing the last
+    /// name of each page until a page is empty.
+    pub fn names_after(
+        &self,
+        selectors: &[Selector],
+        after: &str,
+        bytes_max: usize,
+    ) -> Vec<String> {
+        self.0.core.catalog.names_after(selectors, after, bytes_max)
+    }
+
     /// Returns the metric names that begin with `prefix`, sorted.
     pub fn metrics(&self, prefix: &str) -> Vec<String> {
         self.0.core.catalog.metrics(prefix)
