@@ -234,32 +234,29 @@ async fn search(
     version: Version,
     body: Bytes,
 ) -> Response {
-    match (query::Query::parse_search(&body), turn(&quotas).await) {
-        (Err(e), _) => query_error(&e),
-        (_, Err(busy)) => busy,
-        (Ok(query), Ok(permit)) => stream_answer(store, query, &quotas, permit, version).await,
-    }
+    names(store, &quotas, version, query::Query::parse_search(&body)).await
 }
 
-/// Answers a suggestion on a blocking thread, because there may be many names.
 async fn suggest(
     State(store): State<Store>,
     Extension(quotas): Extension<QueryQuotas>,
+    version: Version,
     body: Bytes,
 ) -> Response {
-    let permit = match turn(&quotas).await {
-        Ok(permit) => permit,
-        Err(busy) => return busy,
-    };
-    let look = tokio::task::spawn_blocking(move || {
-        let names = query::suggest(&store, &body);
-        drop(permit);
-        names
-    });
-    match look.await {
-        Ok(Ok(names)) => names.into_response(),
-        Ok(Err(e)) => query_error(&e),
-        Err(e) => query_error(&format!("looking for names failed: {e}")),
+    names(store, &quotas, version, query::Query::parse_suggest(&body)).await
+}
+
+/// Answers a query for names.
+async fn names(
+    store: Store,
+    quotas: &QueryQuotas,
+    version: Version,
+    query: Result<query::Query, String>,
+) -> Response {
+    match (query, turn(quotas).await) {
+        (Err(e), _) => query_error(&e),
+        (_, Err(busy)) => busy,
+        (Ok(query), Ok(permit)) => stream_answer(store, query, quotas, permit, version).await,
     }
 }
 
@@ -399,7 +396,8 @@ mod tests {
             assert_eq!(unread.last().map(Response::status), Some(StatusCode::OK));
         }
         let (store, shared) = of();
-        let suggested = suggest(store, shared, Bytes::from_static(b"{}")).await;
+        let metrics = Bytes::from_static(br#"{"select": "metric-names"}"#);
+        let suggested = suggest(store, shared, Version::HTTP_11, metrics).await;
         let (store, shared) = of();
         let deleted = delete(store, shared, Bytes::from_static(b"{}")).await;
         for refused in [ask().await, suggested, deleted] {

@@ -1,17 +1,14 @@
 //! Searches, suggestions and deletion by the names of series, metrics and tags.
 
-use std::fmt::Write as _;
-
-use serde_json::Value as Json;
-use series::{Selector, Store, Test, TimeRange, WriteError};
+use series::{NameKind, NameList, Selector, Store, Test, TimeRange, WriteError};
 
 use super::budget::Budget;
-use super::output::quoted;
-use super::parse::{Fields, Format, Query, TagTests, read_range, read_where, text};
+use super::parse::{Fields, Query, TagTests, read_range, read_where, text};
 
-/// Memory of the names that are read at a time, in bytes. Twice that is within what every query may
-/// hold.
-const PAGE_BYTES: usize = 6 << 20;
+/// Memory of the names that are read at a time, in bytes. Every query may hold that much.
+const PAGE_BYTES: usize = 12 << 20;
+/// Number of suggestions that are read at a time.
+const PAGE_COUNT: usize = 2048;
 
 /// Calls `each` with the name of every series of a metric ("" for all metrics) that matches the
 /// query's tag tests, in ascending order, until it returns false.
@@ -30,12 +27,10 @@ pub(super) fn names(
     let (mut after, mut held) = (String::new(), budget.nothing());
     loop {
         budget.check()?;
-        held.set(2 * PAGE_BYTES)?;
+        held.set(PAGE_BYTES)?;
         let page = store.names_after(&selectors, &after, PAGE_BYTES);
-        for name in &page {
-            if !each(name) {
-                return Ok(());
-            }
+        if !page.iter().all(|name| each(name)) {
+            return Ok(());
         }
         let Some(last) = page.into_iter().next_back() else { return Ok(()) };
         after = last;
@@ -49,7 +44,8 @@ fn selectors(
     sets: Vec<TagTests>,
     exact: bool,
 ) -> Vec<Selector> {
-    let known = if exact { store.tag_names(metric.unwrap_or_default(), "") } else { Vec::new() };
+    let tags = NameList { kind: NameKind::Tag, metric: metric.unwrap_or_default().into() };
+    let known = if exact { store.list(&tags, "", "", usize::MAX) } else { Vec::new() };
     let selector = |mut tags| {
         exclude_others(&mut tags, &known);
         Selector { metric: metric.map_or(Test::Any, Test::is), tags }
@@ -57,44 +53,28 @@ fn selectors(
     sets.into_iter().map(selector).collect()
 }
 
-fn lines(names: &[String], format: Format) -> String {
-    let mut out = String::new();
-    for name in names {
-        // Writing to memory does not fail. A line cannot hold a line break.
-        let _ = if format.csv {
-            writeln!(out, "{}", quoted(name))
-        } else if name.contains(['\r', '\n']) {
-            write!(out, "${}\r\n{name}\r\n", name.len())
-        } else {
-            write!(out, "+{name}\r\n")
-        };
-    }
-    out
-}
-
-/// Answers `{"select": "metric-names" | "tag-names" | "tag-values", "metric", "tag",
-/// "starts-with", "output"}`.
-pub fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
-    let fields = Fields::parse(body)?.0;
-    for (name, _) in &fields {
-        if !["select", "metric", "tag", "starts-with", "output"].contains(&name.as_str()) {
-            return Err(format!("Unknown field: {name}"));
+/// Calls `each` with the names of a list that begin with `prefix`, in ascending order, until it
+/// returns false.
+///
+/// # Errors
+/// Returns an error if the query must end.
+pub(super) fn suggestions(
+    store: &Store,
+    list: &NameList,
+    prefix: &str,
+    budget: &Budget,
+    mut each: impl FnMut(&str) -> bool,
+) -> Result<(), String> {
+    let mut after = String::new();
+    loop {
+        budget.check()?;
+        let page = store.list(list, prefix, &after, PAGE_COUNT);
+        if !page.iter().all(|name| each(name)) {
+            return Ok(());
         }
+        let Some(last) = page.into_iter().next_back() else { return Ok(()) };
+        after = last;
     }
-    let field = |wanted: &str| {
-        fields.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| Json::as_str(value))
-    };
-    let needed = |name: &str| field(name).ok_or_else(|| format!("Field {name} is missing"));
-    let prefix = field("starts-with").unwrap_or_default();
-    let output = fields.iter().find(|(name, _)| name == "output").map(|(_, value)| value);
-    let format = output.map_or(Ok(Format::default()), Format::read)?;
-    let names = match needed("select")? {
-        "metric-names" => store.metrics(prefix),
-        "tag-names" => store.tag_names(needed("metric")?, prefix),
-        "tag-values" => store.tag_values(needed("metric")?, needed("tag")?, prefix),
-        other => return Err(format!("Unknown select: {other}")),
-    };
-    Ok(lines(&names, format))
 }
 
 /// The reason why a deletion failed. If the store refused it, some of the series may already be
@@ -145,14 +125,4 @@ fn exclude_others(tags: &mut TagTests, known: &[String]) {
     let others: Vec<&String> =
         known.iter().filter(|name| tags.iter().all(|(tested, _)| tested != *name)).collect();
     tags.extend(others.into_iter().map(|name| (name.clone(), Test::is(""))));
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn line_breaks_in_names_forge_no_line() {
-        let names = ["plain", "a\r\n-error"].map(str::to_owned);
-        let resp = super::Format::default();
-        assert_eq!(super::lines(&names, resp), "+plain\r\n$9\r\na\r\n-error\r\n");
-    }
 }

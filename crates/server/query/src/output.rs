@@ -38,6 +38,9 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         // Writing to memory does not fail.
         let _ = if self.format.csv {
             writeln!(self.text, "{}", quoted(name))
+        } else if name.contains(['\r', '\n']) {
+            // The value of a tag with line ends is sent with its length, like such a text.
+            write!(self.text, "${}\r\n{name}\r\n", name.len())
         } else {
             write!(self.text, "+{name}\r\n")
         };
@@ -162,7 +165,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
 }
 
 /// Returns a text as a field of CSV.
-pub(super) fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
+fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains([',', '"', '\r', '\n']) {
         return format!("\"{}\"", text.replace('"', "\"\"")).into();
     }

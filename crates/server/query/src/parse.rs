@@ -7,7 +7,7 @@ use regex::Regex;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value as Json, json};
-use series::{Direction, Series, Test, TimeRange};
+use series::{Direction, NameKind, NameList, Series, Test, TimeRange};
 
 use super::apply::Function;
 use super::filter::Filter;
@@ -24,10 +24,20 @@ pub(crate) enum What {
     Select(String),
     Events(String, Option<Regex>),
     Names(String),
+    /// A list, and what its names begin with.
+    Suggest(NameList, String),
     Join(Vec<String>),
     Aggregate(Vec<(String, Func)>),
-    GroupAggregate { metrics: Vec<String>, funcs: Vec<Func>, step_ns: i64 },
-    GroupAggregateJoin { metrics: Vec<String>, func: Func, step_ns: i64 },
+    GroupAggregate {
+        metrics: Vec<String>,
+        funcs: Vec<Func>,
+        step_ns: i64,
+    },
+    GroupAggregateJoin {
+        metrics: Vec<String>,
+        func: Func,
+        step_ns: i64,
+    },
 }
 
 impl What {
@@ -39,7 +49,7 @@ impl What {
             metrics.iter().map(by).collect()
         };
         match self {
-            Self::Names(_) | Self::Events(..) => Vec::new(),
+            Self::Names(_) | Self::Suggest(..) | Self::Events(..) => Vec::new(),
             Self::Select(metric) => vec![[of(metric)].into()],
             Self::Join(metrics) => vec![metrics.iter().map(of).collect()],
             Self::Aggregate(list) => {
@@ -176,6 +186,34 @@ impl Query {
         let metric = metric.ok_or("Field select is missing")?;
         let metric = metric.trim_start_matches("meta:names").trim_start_matches(':');
         query.what = What::Names(metric.to_owned());
+        Ok(query)
+    }
+
+    /// Reads `{"select": "metric-names" | "tag-names" | "tag-values", "metric", "tag",
+    /// "starts-with", "output"}`.
+    pub fn parse_suggest(body: &[u8]) -> Result<Self, String> {
+        let fields = Fields::parse(body)?.0;
+        let mut query = Self::new(What::Names(String::new()));
+        for (name, value) in &fields {
+            match name.as_str() {
+                "select" | "metric" | "tag" | "starts-with" => {}
+                "output" => query.option(name, value)?,
+                _ => return Err(format!("Unknown field: {name}")),
+            }
+        }
+        let field = |wanted: &str| {
+            let value = fields.iter().find(|(name, _)| name == wanted);
+            value.and_then(|(_, value)| Some(value.as_str()?.to_owned()))
+        };
+        let needed = |name: &str| field(name).ok_or_else(|| format!("Field {name} is missing"));
+        let (kind, metric) = match needed("select")?.as_str() {
+            "metric-names" => (NameKind::Metric, String::new()),
+            "tag-names" => (NameKind::Tag, needed("metric")?),
+            "tag-values" => (NameKind::Value(needed("tag")?), needed("metric")?),
+            other => return Err(format!("Unknown select: {other}")),
+        };
+        let prefix = field("starts-with").unwrap_or_default();
+        query.what = What::Suggest(NameList { kind, metric }, prefix);
         Ok(query)
     }
 

@@ -30,6 +30,9 @@ pub fn run(
     let mut answer = Answer { page, output: &mut output, failures: Vec::new() };
     let done = match &query.what {
         _ if query.limit == Some(0) => Ok(()),
+        What::Suggest(list, prefix) => {
+            meta::suggestions(store, list, prefix, budget, |name| answer.name(name))
+        }
         What::Names(metric) => meta::names(store, metric, query, budget, |name| answer.name(name)),
         _ => rows(store, query, budget, &mut answer),
     };

@@ -9,7 +9,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use query::{Budget, Memory, QUERY_TIME_MAX, Query, run, suggest};
+use query::{Budget, Memory, QUERY_TIME_MAX, Query, run};
 use series::{Ack, Batch, Store, StoreOptions, Wal};
 
 /// Returns a store with `cpu` and `mem` of two hosts.
@@ -119,12 +119,33 @@ fn names_and_suggestions_are_written_as_csv_on_request() {
     assert_eq!(search("cpu", ""), "+cpu host=a\r\n+cpu host=b\r\n");
     let values = |output: &str| {
         let fields = r#""select": "tag-values", "metric": "disk", "tag": "path""#;
-        suggest(&store, format!("{{{fields}{output}}}").as_bytes())
+        written(&store, Query::parse_suggest(format!("{{{fields}{output}}}").as_bytes()))
     };
-    assert_eq!(values(csv).unwrap(), "\"a,\nb\"\n");
-    assert_eq!(values("").unwrap(), "$4\r\na,\nb\r\n");
-    assert!(values(r#", "output": {"format": "xml"}"#).unwrap_err().contains("output.format"));
+    assert_eq!(values(csv), "\"a,\nb\"\n");
+    assert_eq!(values(""), "$4\r\na,\nb\r\n");
+    assert!(values(r#", "output": {"format": "xml"}"#).contains("output.format"));
     assert!(search("cpu", r#", "output": {"format": "xml"}"#).contains("output.format"));
+}
+
+#[test]
+fn suggestions_of_many_pages_are_complete_and_sorted() {
+    let (_folder, store) = store();
+    for i in 0..5_000 {
+        store.row(format!("up host=web-{i:04} dc={}", i % 2).as_bytes()).unwrap();
+    }
+    let values = |metric: &str, prefix: &str| {
+        let text = format!(
+            r#"{{"select": "tag-values", "metric": "{metric}", "tag": "host",
+            "starts-with": "{prefix}", "output": {{"format": "csv"}}}}"#
+        );
+        let found = written(&store, Query::parse_suggest(text.as_bytes()));
+        found.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let web: Vec<String> = (0..5_000).map(|i| format!("web-{i:04}")).collect();
+    assert_eq!(values("up", ""), web);
+    assert_eq!(values("", ""), [&["a".to_owned(), "b".to_owned()][..], &web].concat());
+    assert_eq!(values("up", "web-4"), web[4_000..]);
+    assert_eq!(values("cpu", "web"), Vec::<String>::new());
 }
 
 #[test]

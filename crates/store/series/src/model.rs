@@ -162,6 +162,22 @@ impl Selector {
     }
 }
 
+/// A list of names that the series of a metric ("" for all) have.
+#[derive(Debug, Clone)]
+pub struct NameList {
+    pub kind: NameKind,
+    pub metric: String,
+}
+
+/// The kind of names in a list.
+#[derive(Debug, Clone)]
+pub enum NameKind {
+    Metric,
+    Tag,
+    /// Values of this tag.
+    Value(String),
+}
+
 /// One metric of one tag set, as found by a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Series {
