@@ -102,12 +102,20 @@ fn full_series_disk_refuses_rows_keeps_data_and_recovers() {
     });
     // Stored rows can be read at all times.
     check(&store, &writer.told);
+    let url = format!("http://{}", store.http);
+    let disk_full = || {
+        let (code, out, error) = run(&["series", "stat", "--url", &url]);
+        assert_eq!(code, 0, "{error}");
+        out.lines().find(|line| line.starts_with("disk full: ")).unwrap().to_owned()
+    };
+    assert!(disk_full().starts_with("disk full: writes are refused: "), "{}", disk_full());
 
     fs::remove_file(&ballast).unwrap();
     eventually("the store takes rows again", || match writer.write() {
         said if said == "+OK\r\n" => Ok(()),
         said => Err(said),
     });
+    assert_eq!(disk_full(), "disk full: no");
     let told = writer.told;
     check(&store, &told);
     store.process.kill();

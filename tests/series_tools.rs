@@ -18,8 +18,9 @@ mod alone;
 mod common;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, chown};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use alone::{Alone, request, send_and_read};
 use common::{Running, folder, run};
@@ -77,6 +78,10 @@ fn exported_data_is_imported_and_listed_by_the_tools() {
     // The series of the refused sample exists, because it also has an accepted one.
     assert_eq!(stat["series"], 10);
     assert_eq!(stat["part_samples"], 12);
+    let stat = ok(&["stat", "--data", second]);
+    for line in ["series: 10 stored", "samples: 0 since start", "disk full: no"] {
+        assert!(stat.lines().any(|found| found == line), "{line}: {stat}");
+    }
     ok(&["delete", "--data", second, "--metric", "cpu_user", "--tag", "host=a"]);
     assert!(!ok(&["export", "--data", second]).contains("cpu_user"));
     assert!(ok(&["verify", "--data", second]).contains("intact"));
@@ -103,7 +108,14 @@ fn verify_names_a_damaged_part_and_leaves_an_open_store_alone() {
     let (code, out, error) = run(&["series", "stat", "--url", &url, "--json"]);
     assert_eq!(code, 0, "{error}");
     assert!(out.contains(r#""samples":100"#), "{out}");
+    let (_, out, _) = run(&["series", "stat", "--url", &url]);
+    assert!(out.contains("\nsamples: 100 since start\n"), "{out}");
     assert_eq!(store.process.stop(), 0);
+    let names = |out: &str| -> Vec<String> {
+        out.lines().filter_map(|line| Some(line.split_once(": ")?.0.to_owned())).collect()
+    };
+    let (_, closed, _) = run(&["series", "stat", "--data", words]);
+    assert_eq!(names(&closed), names(&out), "a closed store has the same numbers");
 
     let part = fs::read_dir(data.join("series/parts")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = fs::read(&part).unwrap();
@@ -116,6 +128,30 @@ fn verify_names_a_damaged_part_and_leaves_an_open_store_alone() {
     let (code, out, error) = run(&["series", "export", "--data", words]);
     assert_eq!(code, 1, "{out}{error}");
     assert!(error.contains("cpu host=a: left out"), "{error}");
+}
+
+#[test]
+fn stat_waits_for_the_process_that_has_the_store_open() {
+    let base = folder("series-ending");
+    let data = base.join("data");
+    let words = data.to_str().unwrap();
+    assert_eq!(run(&["series", "create", "--data", words]).0, 0);
+    let lock = fs::File::options().write(true).open(data.join("series/lock")).unwrap();
+    lock.lock().unwrap();
+    let mut stat = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .args(["series", "stat", "--data", words])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(stat.stderr.take().unwrap()).lines();
+    let waits = said.next().unwrap().unwrap();
+    assert!(waits.contains("waits up to 10 s"), "{waits}");
+    drop(lock);
+    let out = stat.wait_with_output().unwrap();
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    assert!(out.status.success(), "{rest:?}");
+    assert!(String::from_utf8(out.stdout).unwrap().contains("rows: 0 stored"));
 }
 
 #[test]
@@ -372,7 +408,7 @@ fn real_netdata_charts_are_stored() {
     let config = base.join("config/netdata.conf");
     let mut netdata = Command::new("netdata")
         .args(["-D", "-c", config.to_str().unwrap(), "-P", &dir("pid")])
-        .stdout(std::process::Stdio::null())
+        .stdout(Stdio::null())
         .stderr(fs::File::create(base.join("netdata.err")).unwrap())
         .spawn()
         .unwrap();

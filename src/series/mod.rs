@@ -4,6 +4,7 @@ mod alone;
 mod bench;
 mod own;
 mod ports;
+mod stat;
 mod tools;
 
 use crate::cli::SeriesCommand;
@@ -19,7 +20,7 @@ pub(crate) fn run(command: SeriesCommand) -> anyhow::Result<bool> {
         SeriesCommand::Init(data) => alone::init(&data)?,
         SeriesCommand::Create(data) => alone::create(&data)?,
         SeriesCommand::Delete(args) => tools::delete(&args)?,
-        SeriesCommand::Stat(args) => crate::runtime()?.block_on(tools::stat(&args))?,
+        SeriesCommand::Stat(args) => crate::runtime()?.block_on(stat::stat(&args))?,
         SeriesCommand::Verify(args) => return tools::verify(&args),
         SeriesCommand::Export(args) => return tools::export(&args),
         SeriesCommand::Import(args) => return tools::import(&args),

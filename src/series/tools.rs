@@ -1,5 +1,4 @@
-//! Commands on a store: stat, and, while no other process has it open, delete, verify, export and
-//! import.
+//! Commands on a store that no other process has open: delete, verify, export and import.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -7,31 +6,36 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use client::{Client, DataArg};
+use client::DataArg;
 use console::Console;
 use env::files::RealFiles;
 use ingest::{RespReader, RowCollector, TelnetReader, influx};
 use model::timestamp;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use series::{
     Ack, Direction, END_OF_SERIES, Selector, Series, SeriesOpenError, SeriesReadError, Store,
-    StoreOptions, StoreStats, Ticket, TimeRange, Values,
+    StoreOptions, Ticket, TimeRange, Values,
 };
 
 use crate::cli::{
     SeriesDeleteArgs, SeriesExportArgs, SeriesFormat, SeriesImportArgs, SeriesLookArgs,
-    SeriesStatArgs,
 };
 use crate::folder::{DataFolder, is_there};
 
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Longest time that a command waits for another process that has the store open: a server that is
+/// stopping seals its samples first.
+const LOCK_TIME_MAX: Duration = Duration::from_secs(10);
+/// Interval between attempts to open a store that another process has open.
+const LOCK_RETRY: Duration = Duration::from_millis(50);
 /// Most batches of an import that wait to be written to the log.
 const PIPELINE_MAX: usize = 16;
 
-fn existing(data: &DataArg) -> anyhow::Result<PathBuf> {
+pub(super) fn existing(data: &DataArg) -> anyhow::Result<PathBuf> {
     let dir = DataFolder::new(&data.data).series();
     if !is_there(&dir)? {
         bail!("{}: no series store is here; name its data folder with --data", dir.display());
@@ -39,10 +43,29 @@ fn existing(data: &DataArg) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
+/// Opens a store with `open`. If another process has it open, tries again for a limited time.
+fn when_unlocked<T>(open: impl Fn() -> Result<T, SeriesOpenError>) -> Result<T, SeriesOpenError> {
+    let begin = Instant::now();
+    let mut opened = open();
+    if let Err(SeriesOpenError::Locked(dir)) = &opened {
+        let seconds = LOCK_TIME_MAX.as_secs();
+        tracing::warn!(
+            "{}: waits up to {seconds} s for the process that has it open",
+            dir.display()
+        );
+    }
+    while matches!(opened, Err(SeriesOpenError::Locked(_))) && begin.elapsed() < LOCK_TIME_MAX {
+        std::thread::sleep(LOCK_RETRY);
+        opened = open();
+    }
+    opened
+}
+
 /// Opens the store without retention: only the server's configuration decides what is deleted.
 fn open(dir: &Path) -> anyhow::Result<Store> {
     expect_own(dir)?;
-    let (store, _) = Store::open(dir, StoreOptions::default().keeping_all()).context("series")?;
+    let opened = when_unlocked(|| Store::open(dir, StoreOptions::default().keeping_all()));
+    let (store, _) = opened.context("series")?;
     Ok(store)
 }
 
@@ -64,13 +87,18 @@ fn expect_own(dir: &Path) -> anyhow::Result<()> {
 
 /// Opens the store read-only, so that it may be on a read-only file system. A store that was not
 /// closed cleanly is opened for writing instead, because its log must be replayed into parts.
-fn open_read_only(dir: &Path) -> anyhow::Result<Store> {
-    match Store::open_read_only(dir, StoreOptions::default()) {
+pub(super) fn open_read_only(dir: &Path) -> anyhow::Result<Store> {
+    match when_unlocked(|| Store::open_read_only(dir, StoreOptions::default())) {
         Err(e @ SeriesOpenError::NotClosed(_)) => {
             open(dir).map_err(|why| if is_read_only(&why) { e.into() } else { why })
         }
         looked => looked.context("series"),
     }
+}
+
+/// Returns true if another process has the store open.
+pub(super) fn is_locked(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(SeriesOpenError::Locked(_)))
 }
 
 /// Returns true if the error was caused by a file system or a folder that cannot be written.
@@ -124,7 +152,7 @@ pub(super) fn delete(args: &SeriesDeleteArgs) -> anyhow::Result<()> {
     if args.all {
         // Opening the store proves that no other process has it open. A damaged store can be
         // removed too.
-        match Store::open(&dir, StoreOptions::default().keeping_all()) {
+        match when_unlocked(|| Store::open(&dir, StoreOptions::default().keeping_all())) {
             Err(e @ SeriesOpenError::Locked(_)) => return Err(e).context("series"),
             opened => drop(opened),
         }
@@ -141,81 +169,11 @@ pub(super) fn delete(args: &SeriesDeleteArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `holdfast series stat`.
-pub(super) async fn stat(args: &SeriesStatArgs) -> anyhow::Result<()> {
-    let stats = if let Some(url) = &args.url {
-        fetch_stats(url, args).await?
-    } else {
-        of_folder(&args.data).await?
-    };
-    console::report(args.json, &stats);
-    Ok(())
-}
-
-/// Returns the statistics of a store, from its files or from the server that has it open.
-async fn of_folder(data: &DataArg) -> anyhow::Result<Json> {
-    let dir = existing(data)?;
-    let socket = DataFolder::new(&data.data).socket();
-    match tokio::task::spawn_blocking(move || open_read_only(&dir)).await? {
-        Ok(store) => {
-            let stats = stats_json(&store.stats());
-            tokio::task::spawn_blocking(move || store.close()).await??;
-            Ok(stats)
-        }
-        Err(locked) if is_locked(&locked) && socket.exists() => {
-            Client::local(&socket)?.get(&["series", "stats"], &[]).await.map_err(|_| locked)
-        }
-        Err(locked) if is_locked(&locked) => Err(locked.context(
-            "a running `holdfast series serve` is asked with --url http://HOST:PORT of its query port",
-        )),
-        Err(other) => Err(other),
-    }
-}
-
-/// Returns true if another process has the store open.
-fn is_locked(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(SeriesOpenError::Locked(_)))
-}
-
-/// Returns the statistics from the query port of a running store. There is no time limit.
-async fn fetch_stats(url: &str, args: &SeriesStatArgs) -> anyhow::Result<Json> {
-    if !reqwest::Url::parse(url).is_ok_and(|url| url.has_host()) {
-        bail!("--url {url}: name the store's query port as http://HOST:PORT");
-    }
-    let url = format!("{}/api/stats", url.trim_end_matches('/'));
-    let mut builder = reqwest::Client::builder().no_proxy();
-    if url.starts_with("http:") {
-        // Without TLS no authority is needed: a system may have none.
-        builder = builder.tls_certs_only([]);
-    } else if let Some(ca) = &args.ca {
-        builder = builder.tls_backend_preconfigured(replication::follow::trust_authority(ca)?);
-    }
-    let mut request = builder.build()?.get(&url);
-    if let Some(token) = &args.token {
-        request = request.bearer_auth(token);
-    }
-    let answer = request.send().await.with_context(|| url.clone())?;
-    let status = answer.status();
-    let text = answer.text().await.with_context(|| url.clone())?;
-    if !status.is_success() {
-        bail!("{url}: status {status}: {}", text.trim());
-    }
-    serde_json::from_str(&text).with_context(|| url.clone())
-}
-
-fn stats_json(s: &StoreStats) -> Json {
-    json!({
-        "rows": s.rows, "series": s.series, "position": s.position, "parts": s.parts,
-        "part_bytes": s.part_bytes, "part_samples": s.part_samples, "index_bytes": s.index_bytes,
-        "partitions": s.partitions, "tombstones": s.tombstones, "head_samples": s.head_samples,
-    })
-}
-
 /// Runs `holdfast series verify`. Returns false if a file is damaged.
 pub(super) fn verify(args: &SeriesLookArgs) -> anyhow::Result<bool> {
     let dir = existing(&args.data)?;
     let files: Arc<dyn env::files::Files> = Arc::new(RealFiles);
-    let found = series::verify(&dir, &files).context("series")?;
+    let found = when_unlocked(|| series::verify(&dir, &files)).context("series")?;
     let console = Console::new();
     if args.json {
         console.line(&json!({ "sound": found.is_empty(), "damage": found }).to_string());

@@ -5,7 +5,7 @@
 //! old or too new, so such rows are refused here. A batch that would exceed one record of the log
 //! is split.
 
-use series::{Batch, Row, Store, Value, WriteError};
+use series::{Batch, NameError, Row, Store, Value, WriteError};
 
 /// Longest piece of an offending text that a refusal repeats, in bytes.
 const QUOTED_BYTES_MAX: usize = 200;
@@ -24,7 +24,7 @@ pub struct RowRefusal {
     pub line: u64,
     /// The reason and the remedy.
     pub reason: String,
-    /// The offending text, shortened.
+    /// The offending text, shortened, with control characters escaped.
     pub text: String,
 }
 
@@ -78,7 +78,13 @@ impl<'a> RowCollector<'a> {
 
     /// Returns the row series of a raw name.
     pub(crate) fn row(&self, raw: &[u8]) -> Result<Row, String> {
-        self.store.row(raw).map_err(|e| e.to_string())
+        self.store.row(raw).map_err(|e| match e {
+            // The offending text is reported with the reason.
+            NameError::Malformed { what, .. } => {
+                format!("series name: {what}; write metric tag=value ...")
+            }
+            other => other.to_string(),
+        })
     }
 
     pub(crate) fn store(&self) -> &'a Store {
@@ -150,9 +156,7 @@ impl<'a> RowCollector<'a> {
         let Self { collected, lines_before, .. } = self;
         collected.refused += 1;
         if collected.refusals.len() < REFUSALS_MAX {
-            let text = text.get(..QUOTED_BYTES_MAX).unwrap_or(text);
-            let text = String::from_utf8_lossy(text).escape_debug().to_string();
-            let line = line + *lines_before;
+            let (line, text) = (line + *lines_before, quoted(text));
             collected.refusals.push(RowRefusal { line, reason: reason.into(), text });
         }
     }
@@ -165,6 +169,17 @@ impl<'a> RowCollector<'a> {
         }
         self.collected
     }
+}
+
+/// Returns an offending text for an error, shortened. Only control characters are escaped: they
+/// would start a line of the answer. Quotes and backslashes stay as they were sent, because JSON
+/// escapes them once more.
+pub(crate) fn quoted(text: &[u8]) -> String {
+    let mut out = String::new();
+    for c in String::from_utf8_lossy(text.get(..QUOTED_BYTES_MAX).unwrap_or(text)).chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
 }
 
 /// Returns the store's error about a row without its row number: the offending text is reported

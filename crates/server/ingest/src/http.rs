@@ -20,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use bytes::Bytes;
-use series::{Store, WriteError};
+use series::{Store, StoreStats, WriteError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -191,16 +191,20 @@ async fn functions() -> Response {
 }
 
 async fn stats(State(store): State<Store>) -> Response {
-    let s = store.stats();
-    json(&serde_json::json!({
+    json(&stats_json(&store.stats()))
+}
+
+/// Returns the statistics of a store as `/api/stats` answers them.
+pub fn stats_json(s: &StoreStats) -> serde_json::Value {
+    serde_json::json!({
         "rows": s.rows, "series": s.series, "rows_active": s.rows_active, "samples": s.samples,
         "batches": s.batches, "batches_failed": s.batches_failed, "head_bytes": s.head_bytes,
         "head_samples": s.head_samples, "position": s.position,
         "sealed_position": s.sealed_position, "parts": s.parts, "part_bytes": s.part_bytes,
         "part_samples": s.part_samples, "index_bytes": s.index_bytes,
         "partitions": s.partitions, "tombstones": s.tombstones,
-        "log_payload_bytes": s.log_payload_bytes, "trouble": s.trouble,
-    }))
+        "log_payload_bytes": s.log_payload_bytes, "trouble": s.trouble, "disk_full": s.disk_full,
+    })
 }
 
 /// Returns the answer to a failed query. The status is 200 and the error is in the body, as clients
@@ -230,32 +234,29 @@ async fn search(
     version: Version,
     body: Bytes,
 ) -> Response {
-    match (query::Query::parse_search(&body), turn(&quotas).await) {
-        (Err(e), _) => query_error(&e),
-        (_, Err(busy)) => busy,
-        (Ok(query), Ok(permit)) => stream_answer(store, query, &quotas, permit, version).await,
-    }
+    names(store, &quotas, version, query::Query::parse_search(&body)).await
 }
 
-/// Answers a suggestion on a blocking thread, because there may be many names.
 async fn suggest(
     State(store): State<Store>,
     Extension(quotas): Extension<QueryQuotas>,
+    version: Version,
     body: Bytes,
 ) -> Response {
-    let permit = match turn(&quotas).await {
-        Ok(permit) => permit,
-        Err(busy) => return busy,
-    };
-    let look = tokio::task::spawn_blocking(move || {
-        let names = query::suggest(&store, &body);
-        drop(permit);
-        names
-    });
-    match look.await {
-        Ok(Ok(names)) => names.into_response(),
-        Ok(Err(e)) => query_error(&e),
-        Err(e) => query_error(&format!("looking for names failed: {e}")),
+    names(store, &quotas, version, query::Query::parse_suggest(&body)).await
+}
+
+/// Answers a query for names.
+async fn names(
+    store: Store,
+    quotas: &QueryQuotas,
+    version: Version,
+    query: Result<query::Query, String>,
+) -> Response {
+    match (query, turn(quotas).await) {
+        (Err(e), _) => query_error(&e),
+        (_, Err(busy)) => busy,
+        (Ok(query), Ok(permit)) => stream_answer(store, query, quotas, permit, version).await,
     }
 }
 
@@ -395,7 +396,8 @@ mod tests {
             assert_eq!(unread.last().map(Response::status), Some(StatusCode::OK));
         }
         let (store, shared) = of();
-        let suggested = suggest(store, shared, Bytes::from_static(b"{}")).await;
+        let metrics = Bytes::from_static(br#"{"select": "metric-names"}"#);
+        let suggested = suggest(store, shared, Version::HTTP_11, metrics).await;
         let (store, shared) = of();
         let deleted = delete(store, shared, Bytes::from_static(b"{}")).await;
         for refused in [ask().await, suggested, deleted] {

@@ -9,7 +9,7 @@ use memchr::{memchr, memchr2, memchr3};
 use query::time::parse_int;
 use series::{COLUMNS_MAX, EVENT_BYTES_MAX, NAME_BYTES_MAX, Row, Value, WriteError};
 
-use crate::collector::RowCollector;
+use crate::collector::{RowCollector, quoted};
 use crate::number::parse_float;
 
 /// Longest line, in bytes.
@@ -138,7 +138,7 @@ fn read_line<'a>(
         b"" => now_ns,
         time => parse_int(time)
             .and_then(|t| t.checked_mul(precision.0))
-            .ok_or("no time; write an integer")?,
+            .ok_or_else(|| format!("time {}; check the precision", not_an_integer(time)))?,
     };
     let measurement_end = find_unescaped(key, b',').unwrap_or(key.len());
     let (measurement, tags) = key.split_at(measurement_end);
@@ -235,7 +235,8 @@ fn parse_fields<'a>(mut text: &'a [u8], fields: &mut Vec<Field<'a>>) -> Result<(
         if name.is_empty() {
             return Err("a field without a name".into());
         }
-        fields.push(Field { name, value: field_value(value).ok_or("a field without a value")? });
+        let value = field_value(value).map_err(|e| format!("field {}: {e}", quoted(name)))?;
+        fields.push(Field { name, value });
         text = rest.get(1..).unwrap_or_default();
     }
     if fields.is_empty() {
@@ -244,18 +245,48 @@ fn parse_fields<'a>(mut text: &'a [u8], fields: &mut Vec<Field<'a>>) -> Result<(
     Ok(())
 }
 
-fn field_value(text: &[u8]) -> Option<FieldValue<'_>> {
-    let number = |v| Some(FieldValue::Number(v));
+fn field_value(text: &[u8]) -> Result<FieldValue<'_>, String> {
+    let number = |v| Ok(FieldValue::Number(v));
     match text {
         b"t" | b"T" | b"true" | b"True" | b"TRUE" => return number(Value::F64(1.0)),
         b"f" | b"F" | b"false" | b"False" | b"FALSE" => return number(Value::F64(0.0)),
         _ => {}
     }
-    match text.split_last()? {
-        (b'"', [b'"', inner @ ..]) => Some(FieldValue::Text(inner)),
-        (b'i' | b'u', digits) => parse_int(digits).map(|i| FieldValue::Number(Value::I64(i))),
-        _ => parse_float(text).filter(|f| f.is_finite()).and_then(|f| number(Value::F64(f))),
+    match text {
+        [] => Err("no value".into()),
+        [b'"', rest @ ..] => match find_unescaped(rest, b'"') {
+            None => Err("the text has no closing quote on this line".into()),
+            Some(end) if end + 1 < rest.len() => Err("something follows the closing quote".into()),
+            Some(end) => Ok(FieldValue::Text(rest.get(..end).unwrap_or_default())),
+        },
+        [digits @ .., b'i' | b'u'] => match parse_int(digits) {
+            Some(integer) => number(Value::I64(integer)),
+            None => Err(not_an_integer(digits)),
+        },
+        _ => match parse_float(text).filter(|f| f.is_finite()) {
+            Some(float) => number(Value::F64(float)),
+            None => Err(not_a_float(text)),
+        },
     }
+}
+
+/// Returns the reason why [`parse_int`] refused a text.
+fn not_an_integer(text: &[u8]) -> String {
+    let digits = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);
+    let integer = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let what = if integer { "is out of range; 64 bits are stored" } else { "is not an integer" };
+    format!("{} {what}", quoted(text))
+}
+
+/// Returns the reason why a text is not a finite float.
+fn not_a_float(text: &[u8]) -> String {
+    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
+    let what = match parsed {
+        Some(_) if text.iter().any(u8::is_ascii_digit) => "is out of the range of a float",
+        Some(_) => "is not a value of this protocol; leave the field out",
+        None => "is not a number, boolean or quoted text",
+    };
+    format!("{} {what}", quoted(text))
 }
 
 /// Returns the position of the first unescaped byte of this value.

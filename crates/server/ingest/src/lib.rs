@@ -35,7 +35,7 @@ pub use guard::{
 };
 pub use http::{
     HttpOptions, NAMES_MAX, QUERIES_MAX, QUERY_BYTES_MAX, UNREAD_TIME_MAX, WRITE_BYTES_MAX,
-    WRITES_BYTES_MAX, router,
+    WRITES_BYTES_MAX, router, stats_json,
 };
 pub use net::{
     ANSWER_TIME_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX, REPLY_BYTES_MAX, serve_tcp,

@@ -106,3 +106,44 @@ async fn disk_error_is_answered_503_with_its_cause() {
     let stored = write().await;
     assert!(stored.starts_with("HTTP/1.0 204"), "{stored}");
 }
+
+#[test]
+fn refused_influx_line_names_its_cause_and_spares_the_others() {
+    let cases = [
+        ("m,a=1 f=9223372036854775808i 7", "field f: 9223372036854775808 is out of range"),
+        ("m,a=1 f=18446744073709551615u 7", "field f: 18446744073709551615 is out of range"),
+        ("m,a=1 f=1.5i 7", "field f: 1.5 is not an integer"),
+        ("m,a=1 n=1,f=NaN 7", "field f: NaN is not a value of this protocol"),
+        ("m,a=1 f=-inf 7", "field f: -inf is not a value of this protocol"),
+        ("m,a=1 f=1e400 7", "field f: 1e400 is out of the range of a float"),
+        ("m,a=1 f=much 7", "field f: much is not a number, boolean or quoted text"),
+        ("m,a=1 f= 7", "field f: no value"),
+        ("m,a=1 f=\"open 7", "field f: the text has no closing quote on this line"),
+        ("m,a=1 f=\"open\\\"", "field f: the text has no closing quote on this line"),
+        ("m,a=1 f=\"shut\"x 7", "field f: something follows the closing quote"),
+        ("m,a=1 f=1 9223372036854775808", "time 9223372036854775808 is out of range"),
+        ("m,a=1 f=1 noon", "time noon is not an integer"),
+        ("m,a=1 f=1, g=2 7", "time g=2 7 is not an integer"),
+    ];
+    for (line, cause) in cases {
+        let (found, refusals) = lines(&format!("m,b=2 f=1 7\n{line}\nm,b=2 f=1 8\n"));
+        assert_eq!(found, ["m_f b=2 7 1", "m_f b=2 8 1"], "{line}");
+        let [refusal] = refusals.as_slice() else { panic!("{line}: {refusals:?}") };
+        assert!(refusal.reason.starts_with(cause), "{line}: {}", refusal.reason);
+        assert_eq!((refusal.line, &*refusal.text), (2, line));
+    }
+    let seconds = Precision::parse(Some("s")).unwrap();
+    let (_, refusals) = after(|collector| {
+        influx::read(b"m,a=1 f=1 9223372036854775", seconds, 99, collector);
+    });
+    assert!(refusals[0].reason.contains("is out of range"), "{refusals:?}");
+}
+
+#[test]
+fn refused_text_escapes_only_control_characters() {
+    let (_, refusals) = lines("m,a=1 f=\"C:\\dir\t\u{1b}\n");
+    assert_eq!(refused_texts(&refusals), ["m,a=1 f=\"C:\\dir\\t\\u{1b}"]);
+    let (_, refusals) = resp(b"+a\\\\b\"c\n:7\n+1\n");
+    assert_eq!(refused_texts(&refusals), ["a\\\\b\"c"]);
+    assert!(!refusals[0].reason.contains('"'), "the text is in the refusal once: {refusals:?}");
+}

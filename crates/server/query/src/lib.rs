@@ -8,6 +8,7 @@
 mod apply;
 mod budget;
 mod eval;
+mod filter;
 mod func;
 mod merge;
 mod meta;
@@ -24,7 +25,7 @@ use series::Store;
 
 pub use apply::FUNCTIONS;
 pub use budget::{Budget, Memory, QUERY_TIME_MAX};
-pub use meta::{DeleteError, delete, suggest};
+pub use meta::{DeleteError, delete};
 pub use output::PIECE_BYTES;
 pub use parse::Query;
 pub use run::run;
@@ -33,7 +34,7 @@ pub use run::run;
 #[doc(hidden)]
 pub fn answer_all(store: &Store, body: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
-    for query in [Query::parse(body), Query::parse_search(body)] {
+    for query in [Query::parse(body), Query::parse_search(body), Query::parse_suggest(body)] {
         let budget = Budget::new(QUERY_TIME_MAX, Memory::default(), || false);
         match query {
             Err(e) => all.extend_from_slice(e.as_bytes()),
@@ -43,8 +44,6 @@ pub fn answer_all(store: &Store, body: &[u8]) -> Vec<u8> {
             })),
         }
     }
-    let suggested = suggest(store, body).unwrap_or_else(|e| e);
-    all.extend_from_slice(suggested.as_bytes());
     all
 }
 

@@ -1,18 +1,17 @@
 //! Searches, suggestions and deletion by the names of series, metrics and tags.
 
-use std::fmt::Write as _;
-
-use serde_json::Value as Json;
-use series::{Selector, Store, Test, TimeRange, WriteError};
+use series::{NameKind, NameList, Selector, Store, Test, TimeRange, WriteError};
 
 use super::budget::Budget;
-use super::parse::{Fields, Query, TagTests, is_exactly, read_range, read_where, text};
+use super::parse::{Fields, Query, TagTests, read_range, read_where, text};
 
-/// Estimated memory of a matching series and its name, in bytes.
-const SERIES_BYTES: usize = 1024;
+/// Memory of the names that are read at a time, in bytes. Every query may hold that much.
+const PAGE_BYTES: usize = 12 << 20;
+/// Number of suggestions that are read at a time.
+const PAGE_COUNT: usize = 2048;
 
 /// Calls `each` with the name of every series of a metric ("" for all metrics) that matches the
-/// query's tag tests, until it returns false. Names are sorted if there are several sets of tests.
+/// query's tag tests, in ascending order, until it returns false.
 ///
 /// # Errors
 /// Returns an error if the query must end.
@@ -23,65 +22,59 @@ pub(super) fn names(
     budget: &Budget,
     mut each: impl FnMut(&str) -> bool,
 ) -> Result<(), String> {
-    let metric = if metric.is_empty() { Test::Any } else { Test::is(metric) };
-    let (mut names, mut held) = (Vec::new(), budget.nothing());
-    let one = query.tags.len() == 1;
-    budget.check()?;
-    for tags in &query.tags {
-        let selector = Selector { metric: metric.clone(), tags: tags.clone() };
-        let found = store.find(&selector);
-        held.set((names.len() + found.len()).saturating_mul(SERIES_BYTES))?;
-        for series in found.iter().filter(|s| !query.exact || is_exactly(s, tags)) {
-            if !one {
-                names.push(series.name());
-            } else if !each(&series.name()) {
-                return Ok(());
-            }
+    let metric = Some(metric).filter(|metric| !metric.is_empty());
+    let selectors = selectors(store, metric, query.tags.clone(), query.exact);
+    let (mut after, mut held) = (String::new(), budget.nothing());
+    loop {
+        budget.check()?;
+        held.set(PAGE_BYTES)?;
+        let page = store.names_after(&selectors, &after, PAGE_BYTES);
+        if !page.iter().all(|name| each(name)) {
+            return Ok(());
         }
+        let Some(last) = page.into_iter().next_back() else { return Ok(()) };
+        after = last;
     }
-    names.sort();
-    names.dedup();
-    for name in names {
-        if !each(&name) {
-            break;
-        }
-    }
-    Ok(())
 }
 
-fn lines(names: &[String]) -> String {
-    let mut out = String::new();
-    for name in names {
-        // Writing to memory does not fail. A line cannot hold a line break.
-        let _ = if name.contains(['\r', '\n']) {
-            write!(out, "${}\r\n{name}\r\n", name.len())
-        } else {
-            write!(out, "+{name}\r\n")
-        };
-    }
-    out
-}
-
-/// Answers `{"select": "metric-names" | "tag-names" | "tag-values", "metric", "tag",
-/// "starts-with"}`.
-pub fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
-    let fields = Fields::parse(body)?.0;
-    for (name, _) in &fields {
-        if !["select", "metric", "tag", "starts-with", "output"].contains(&name.as_str()) {
-            return Err(format!("Unknown field: {name}"));
-        }
-    }
-    let field = |wanted: &str| {
-        fields.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| Json::as_str(value))
+/// Returns the selectors of a metric, or of all metrics, for sets of tag tests. With `exact`, a series must not have other tags.
+fn selectors(
+    store: &Store,
+    metric: Option<&str>,
+    sets: Vec<TagTests>,
+    exact: bool,
+) -> Vec<Selector> {
+    let tags = NameList { kind: NameKind::Tag, metric: metric.unwrap_or_default().into() };
+    let known = if exact { store.list(&tags, "", "", usize::MAX) } else { Vec::new() };
+    let selector = |mut tags| {
+        exclude_others(&mut tags, &known);
+        Selector { metric: metric.map_or(Test::Any, Test::is), tags }
     };
-    let needed = |name: &str| field(name).ok_or_else(|| format!("Field {name} is missing"));
-    let prefix = field("starts-with").unwrap_or_default();
-    Ok(lines(&match needed("select")? {
-        "metric-names" => store.metrics(prefix),
-        "tag-names" => store.tag_names(needed("metric")?, prefix),
-        "tag-values" => store.tag_values(needed("metric")?, needed("tag")?, prefix),
-        other => return Err(format!("Unknown select: {other}")),
-    }))
+    sets.into_iter().map(selector).collect()
+}
+
+/// Calls `each` with the names of a list that begin with `prefix`, in ascending order, until it
+/// returns false.
+///
+/// # Errors
+/// Returns an error if the query must end.
+pub(super) fn suggestions(
+    store: &Store,
+    list: &NameList,
+    prefix: &str,
+    budget: &Budget,
+    mut each: impl FnMut(&str) -> bool,
+) -> Result<(), String> {
+    let mut after = String::new();
+    loop {
+        budget.check()?;
+        let page = store.list(list, prefix, &after, PAGE_COUNT);
+        if !page.iter().all(|name| each(name)) {
+            return Ok(());
+        }
+        let Some(last) = page.into_iter().next_back() else { return Ok(()) };
+        after = last;
+    }
 }
 
 /// The reason why a deletion failed. If the store refused it, some of the series may already be
@@ -119,13 +112,8 @@ pub fn delete(store: &Store, body: &[u8]) -> Result<usize, DeleteError> {
     if sets.is_empty() {
         sets.push(Vec::new());
     }
-    let known =
-        if exact { store.tag_names(metric.as_deref().unwrap_or(""), "") } else { Vec::new() };
-    let metric = metric.map_or(Test::Any, |metric| Test::is(&metric));
     let mut deleted = 0;
-    for mut tags in sets {
-        exclude_others(&mut tags, &known);
-        let selector = Selector { metric: metric.clone(), tags };
+    for selector in selectors(store, metric.as_deref(), sets, exact) {
         deleted += store.find(&selector).len();
         store.delete(&selector, range).map_err(DeleteError::Write)?;
     }
@@ -137,13 +125,4 @@ fn exclude_others(tags: &mut TagTests, known: &[String]) {
     let others: Vec<&String> =
         known.iter().filter(|name| tags.iter().all(|(tested, _)| tested != *name)).collect();
     tags.extend(others.into_iter().map(|name| (name.clone(), Test::is(""))));
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn line_breaks_in_names_forge_no_line() {
-        let names = ["plain", "a\r\n-error"].map(str::to_owned);
-        assert_eq!(super::lines(&names), "+plain\r\n$9\r\na\r\n-error\r\n");
-    }
 }

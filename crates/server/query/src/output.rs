@@ -7,7 +7,7 @@ use series::Value;
 
 mod float;
 
-use super::parse::Query;
+use super::parse::{Format, Query};
 use super::row::{Cells, RowOut};
 use crate::time::format_iso;
 
@@ -17,8 +17,7 @@ pub const PIECE_BYTES: usize = 128 << 10;
 /// Writes rows and passes full pieces to `send`.
 pub(super) struct Output<F> {
     text: Vec<u8>,
-    csv: bool,
-    raw_time: bool,
+    format: Format,
     /// The time of the previous row and its text. The next row often has the same time.
     time: (i64, Vec<u8>),
     send: F,
@@ -31,22 +30,17 @@ pub(super) struct Output<F> {
 impl<F: FnMut(Bytes) -> bool> Output<F> {
     pub(super) fn new(query: &Query, send: F) -> Self {
         let text = Vec::with_capacity(PIECE_BYTES + 4096);
-        Self {
-            text,
-            csv: query.csv,
-            raw_time: query.raw_time,
-            time: <_>::default(),
-            send,
-            sent: false,
-            gone: false,
-        }
+        Self { text, format: query.format, time: <_>::default(), send, sent: false, gone: false }
     }
 
     /// Writes a name alone. Returns false to stop.
     pub(super) fn name(&mut self, name: &str) -> bool {
         // Writing to memory does not fail.
-        let _ = if self.csv {
+        let _ = if self.format.csv {
             writeln!(self.text, "{}", quoted(name))
+        } else if name.contains(['\r', '\n']) {
+            // The value of a tag with line ends is sent with its length, like such a text.
+            write!(self.text, "${}\r\n{name}\r\n", name.len())
         } else {
             write!(self.text, "+{name}\r\n")
         };
@@ -55,13 +49,13 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
 
     /// Formats the name that precedes each row.
     pub(super) fn format_name(&self, name: &str) -> String {
-        if self.csv { format!("{},", quoted(name)) } else { format!("+{name}\r\n") }
+        if self.format.csv { format!("{},", quoted(name)) } else { format!("+{name}\r\n") }
     }
 
     /// Writes a row after its name, which is formatted by [`Output::format_name`]. Returns false to
     /// stop.
     pub(super) fn row(&mut self, shown: &str, row: &RowOut) -> bool {
-        if self.csv {
+        if self.format.csv {
             self.csv_row(shown, row);
         } else {
             self.resp_row(shown, row);
@@ -74,7 +68,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         if *before != time_ns || text.is_empty() {
             *before = time_ns;
             text.clear();
-            if self.raw_time {
+            if self.format.raw_time {
                 integer(text, time_ns);
             } else {
                 text.extend_from_slice(format_iso(time_ns).as_bytes());
@@ -109,7 +103,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
 
     fn resp_row(&mut self, shown: &str, row: &RowOut) {
         self.text.extend_from_slice(shown.as_bytes());
-        self.text.push(if self.raw_time { b':' } else { b'+' });
+        self.text.push(if self.format.raw_time { b':' } else { b'+' });
         self.push_time(row.time_ns);
         let out = &mut self.text;
         out.extend_from_slice(b"\r\n");
@@ -170,6 +164,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
     }
 }
 
+/// Returns a text as a field of CSV.
 fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains([',', '"', '\r', '\n']) {
         return format!("\"{}\"", text.replace('"', "\"\"")).into();

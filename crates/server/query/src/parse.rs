@@ -1,16 +1,18 @@
 //! Parses a query from JSON. Unknown and duplicate fields are errors.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use regex::Regex;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value as Json, json};
-use series::{Direction, Series, Test, TimeRange, Value};
+use series::{Direction, NameKind, NameList, Series, Test, TimeRange};
 
 use super::apply::Function;
+use super::filter::Filter;
 use super::func::Func;
-use super::row::{Cells, Column};
+use super::row::Column;
 use crate::time::{parse_int, parse_iso, parse_step};
 
 /// Most metrics of one query.
@@ -22,10 +24,20 @@ pub(crate) enum What {
     Select(String),
     Events(String, Option<Regex>),
     Names(String),
+    /// A list, and what its names begin with.
+    Suggest(NameList, String),
     Join(Vec<String>),
     Aggregate(Vec<(String, Func)>),
-    GroupAggregate { metrics: Vec<String>, funcs: Vec<Func>, step_ns: i64 },
-    GroupAggregateJoin { metrics: Vec<String>, func: Func, step_ns: i64 },
+    GroupAggregate {
+        metrics: Vec<String>,
+        funcs: Vec<Func>,
+        step_ns: i64,
+    },
+    GroupAggregateJoin {
+        metrics: Vec<String>,
+        func: Func,
+        step_ns: i64,
+    },
 }
 
 impl What {
@@ -37,7 +49,7 @@ impl What {
             metrics.iter().map(by).collect()
         };
         match self {
-            Self::Names(_) | Self::Events(..) => Vec::new(),
+            Self::Names(_) | Self::Suggest(..) | Self::Events(..) => Vec::new(),
             Self::Select(metric) => vec![[of(metric)].into()],
             Self::Join(metrics) => vec![metrics.iter().map(of).collect()],
             Self::Aggregate(list) => {
@@ -45,7 +57,7 @@ impl What {
             }
             Self::GroupAggregate { metrics, funcs, .. } => each(metrics, funcs),
             Self::GroupAggregateJoin { metrics, func, .. } => {
-                vec![metrics.iter().map(|m| Column::by(m, *func)).collect()]
+                vec![metrics.iter().map(|m| Column::joined(m, *func)).collect()]
             }
         }
     }
@@ -58,28 +70,6 @@ pub(super) enum Regroup {
     Keep,
     Pivot(Vec<String>),
     Drop(Vec<String>),
-}
-
-/// Conditions on values.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Filter {
-    /// Bounds by column; the column "" stands for every column.
-    bounds: Vec<(String, Vec<Bound>)>,
-    any: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Bound {
-    side: Side,
-    limit: f64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Side {
-    Gt,
-    Ge,
-    Lt,
-    Le,
 }
 
 /// Tests of tags that a series must all pass.
@@ -104,8 +94,7 @@ pub struct Query {
     pub(super) filter: Filter,
     pub(super) limit: Option<u64>,
     pub(super) offset: u64,
-    pub(super) csv: bool,
-    pub(super) raw_time: bool,
+    pub(super) format: Format,
     pub(super) apply: Vec<Function>,
 }
 
@@ -178,27 +167,53 @@ impl Query {
             filter: Filter::default(),
             limit: None,
             offset: 0,
-            csv: false,
-            raw_time: false,
+            format: Format::default(),
             apply: Vec::new(),
         }
     }
 
-    /// Reads a search for names, `{"select": metric or "", "where", "limit", "offset"}`. Its answer
-    /// is always RESP.
+    /// Reads a search for names, `{"select": metric or "", "where", "limit", "offset", "output"}`.
     pub fn parse_search(body: &[u8]) -> Result<Self, String> {
         let (mut metric, mut query) = (None, Self::new(What::Names(String::new())));
         for (name, value) in &Fields::parse(body)?.0 {
             match name.as_str() {
                 "select" => metric = Some(text(value, "select")?),
-                "where" | "limit" | "offset" => query.option(name, value)?,
-                "output" | "range" => {}
+                "where" | "limit" | "offset" | "output" => query.option(name, value)?,
+                "range" => {}
                 _ => return Err(format!("Unknown field: {name}")),
             }
         }
         let metric = metric.ok_or("Field select is missing")?;
         let metric = metric.trim_start_matches("meta:names").trim_start_matches(':');
         query.what = What::Names(metric.to_owned());
+        Ok(query)
+    }
+
+    /// Reads `{"select": "metric-names" | "tag-names" | "tag-values", "metric", "tag",
+    /// "starts-with", "output"}`.
+    pub fn parse_suggest(body: &[u8]) -> Result<Self, String> {
+        let fields = Fields::parse(body)?.0;
+        let mut query = Self::new(What::Names(String::new()));
+        for (name, value) in &fields {
+            match name.as_str() {
+                "select" | "metric" | "tag" | "starts-with" => {}
+                "output" => query.option(name, value)?,
+                _ => return Err(format!("Unknown field: {name}")),
+            }
+        }
+        let field = |wanted: &str| {
+            let value = fields.iter().find(|(name, _)| name == wanted);
+            value.and_then(|(_, value)| Some(value.as_str()?.to_owned()))
+        };
+        let needed = |name: &str| field(name).ok_or_else(|| format!("Field {name} is missing"));
+        let (kind, metric) = match needed("select")?.as_str() {
+            "metric-names" => (NameKind::Metric, String::new()),
+            "tag-names" => (NameKind::Tag, needed("metric")?),
+            "tag-values" => (NameKind::Value(needed("tag")?), needed("metric")?),
+            other => return Err(format!("Unknown select: {other}")),
+        };
+        let prefix = field("starts-with").unwrap_or_default();
+        query.what = What::Suggest(NameList { kind, metric }, prefix);
         Ok(query)
     }
 
@@ -258,8 +273,7 @@ impl Query {
                     .into(),
             );
         }
-        let bounded = self.filter.bounds.iter().map(|(name, _)| name.as_str());
-        let bounded = bounded.filter(|name| !name.is_empty()).map(|name| ("filter", name));
+        let bounded = self.filter.columns().map(|name| ("filter", name));
         let used = self.apply.iter().flat_map(Function::columns).map(|name| ("apply", name));
         for (field, name) in bounded.chain(used) {
             if !known(name) {
@@ -288,7 +302,7 @@ impl Query {
             "limit" => self.limit = Some(number()?),
             "offset" => self.offset = number()?,
             "filter" => self.filter = Filter::read(value)?,
-            "output" => self.read_output(value)?,
+            "output" => self.format = Format::read(value)?,
             "apply" => {
                 let list = value.as_array().ok_or("Field apply is no list")?;
                 for function in list {
@@ -307,27 +321,40 @@ impl Query {
         }
         Ok(())
     }
+}
 
-    fn read_output(&mut self, value: &Json) -> Result<(), String> {
+/// The format of an answer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Format {
+    pub(super) csv: bool,
+    pub(super) raw_time: bool,
+}
+
+impl Format {
+    pub(super) fn read(value: &Json) -> Result<Self, String> {
+        let mut format = Self::default();
         for (name, value) in value.as_object().ok_or("Field output is no object")? {
             match (name.as_str(), value.as_str()) {
-                ("format", Some("csv")) => self.csv = true,
-                ("format", Some("resp")) => self.csv = false,
-                ("timestamp", Some("raw")) => self.raw_time = true,
-                ("timestamp", Some("iso")) => self.raw_time = false,
+                ("format", Some("csv")) => format.csv = true,
+                ("format", Some("resp")) => format.csv = false,
+                ("timestamp", Some("raw")) => format.raw_time = true,
+                ("timestamp", Some("iso")) => format.raw_time = false,
                 _ => return Err(format!("Field output.{name} cannot be {value}")),
             }
         }
-        Ok(())
+        Ok(format)
     }
 }
 
-/// Reads `{"from", "to"}`, times as text or numbers. The direction is backward if `from` is later
+/// Reads `{"from", "to"}`, times as text (also `now`) or numbers. The direction is backward if `from` is later
 /// than `to`. `from` is included in the range and `to` is not.
 pub(super) fn read_range(value: &Json) -> Result<(TimeRange, Direction), String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
     let time = |end: &str| {
         let value = value.get(end).ok_or_else(|| format!("Field range.{end} is missing"))?;
         let time = match value {
+            Json::String(text) if text == "now" => Some(now_ns),
             Json::String(text) => parse_iso(text.as_bytes()).or_else(|| parse_int(text.as_bytes())),
             other => other.as_i64(),
         };
@@ -364,6 +391,9 @@ fn kind(name: &str, value: &Json) -> Result<Option<What>, String> {
             let metric = text(value, name)?;
             let metric = if metric.starts_with('!') { metric } else { format!("!{metric}") };
             What::Events(metric, None)
+        }
+        "join" if value.is_string() => {
+            return Err(format!("Field join is a list of metrics; write [{value}, ...]"));
         }
         "join" => What::Join(texts(value, name)?),
         "aggregate" => {
@@ -411,86 +441,4 @@ pub(super) fn read_where(value: &Json) -> Result<(Vec<TagTests>, bool), String> 
         sets.push(set);
     }
     Ok((sets, exact))
-}
-
-impl Filter {
-    fn read(value: &Json) -> Result<Self, String> {
-        let object = value.as_object().ok_or("Field filter is no object")?;
-        let mut filter = Self::default();
-        let flat = object.values().all(Json::is_number);
-        if flat {
-            filter.bounds.push((String::new(), bounds(value)?));
-            return Ok(filter);
-        }
-        for (name, value) in object {
-            if name == "=" {
-                filter.any = match value.get("require").and_then(Json::as_str) {
-                    Some("any") => true,
-                    Some("all") => false,
-                    _ => return Err("Field filter.=.require is all or any".into()),
-                };
-            } else {
-                filter.bounds.push((name.clone(), bounds(value)?));
-            }
-        }
-        Ok(filter)
-    }
-
-    /// Returns true if the filter has no bounds, so that every row passes.
-    pub(super) fn is_empty(&self) -> bool {
-        self.bounds.is_empty()
-    }
-
-    /// Returns true if a row passes: if all bounded columns are within their bounds or, with `any`,
-    /// at least one is. A missing value is outside any bounds. A row without any of the columns
-    /// belongs to another metric and passes.
-    pub(super) fn passes(&self, columns: &[Column], cells: &Cells) -> bool {
-        let one;
-        let cells: &[Option<Value>] = match cells {
-            Cells::One(value) => {
-                one = [Some(*value)];
-                &one
-            }
-            Cells::Many(cells) => cells,
-            Cells::Empty | Cells::Text(_) => return true,
-        };
-        let (mut tested, mut passed) = (0, 0);
-        for (name, bounds) in &self.bounds {
-            let here = columns.iter().zip(cells).filter(|(c, _)| name.is_empty() || c.is(name));
-            for (_, cell) in here {
-                tested += 1;
-                let inside = cell.is_some_and(|v| bounds.iter().all(|b| b.admits(v)));
-                passed += usize::from(inside);
-            }
-        }
-        if self.any && tested > 0 { passed > 0 } else { passed == tested }
-    }
-}
-
-impl Bound {
-    fn admits(self, value: Value) -> bool {
-        let (value, limit) = (value.as_f64(), self.limit);
-        match self.side {
-            Side::Gt => value > limit,
-            Side::Ge => value >= limit,
-            Side::Lt => value < limit,
-            Side::Le => value <= limit,
-        }
-    }
-}
-
-fn bounds(value: &Json) -> Result<Vec<Bound>, String> {
-    let mut found = Vec::new();
-    for (name, limit) in value.as_object().ok_or("Field filter is no object")? {
-        let side = match name.as_str() {
-            "gt" => Side::Gt,
-            "ge" => Side::Ge,
-            "lt" => Side::Lt,
-            "le" => Side::Le,
-            _ => return Err(format!("Unknown filter: {name}; use gt, ge, lt or le")),
-        };
-        let limit = limit.as_f64().ok_or_else(|| format!("Filter {name} is no number"))?;
-        found.push(Bound { side, limit });
-    }
-    Ok(found)
 }

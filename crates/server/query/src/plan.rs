@@ -83,7 +83,7 @@ pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<Nam
     let mut lines = Vec::new();
     let columns = query.what.columns();
     match &query.what {
-        What::Names(_) => {}
+        What::Names(_) | What::Suggest(..) => {}
         What::Select(metric) => {
             for columns in &columns {
                 for (tags, members) in finder.groups(metric)? {

@@ -31,24 +31,35 @@ pub(super) type Rows = Box<dyn Iterator<Item = Result<RowOut, String>> + Send>;
 /// A column of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Column {
+    /// The name in the answer.
     pub(super) name: String,
-    pub(super) metric: String,
+    metric: String,
+    /// The function if it is an aggregate.
+    func: Option<&'static str>,
 }
 
 impl Column {
     /// Returns the column for the samples of a metric.
     pub(super) fn of(metric: &str) -> Self {
-        Self { name: metric.into(), metric: metric.into() }
+        Self { name: metric.into(), metric: metric.into(), func: None }
     }
 
     /// Returns the column of an aggregate of a metric.
     pub(super) fn by(metric: &str, func: Func) -> Self {
-        Self { name: format!("{metric}:{}", func.name()), metric: metric.into() }
+        let name = format!("{metric}:{}", func.name());
+        Self { name, metric: metric.into(), func: Some(func.name()) }
     }
 
-    /// Returns true if a query may refer to the column by this name: its own name or its metric.
+    /// Returns the column of an aggregate that the answer names by its metric alone.
+    pub(super) fn joined(metric: &str, func: Func) -> Self {
+        Self { name: metric.into(), ..Self::by(metric, func) }
+    }
+
+    /// Returns true if a query may refer to the column by this name: `metric`, or for an aggregate
+    /// also `function` or `metric:function`.
     pub(super) fn is(&self, name: &str) -> bool {
-        self.name == name || self.metric == name
+        let behind = || name.strip_prefix(&self.metric)?.strip_prefix(':');
+        self.metric == name || self.func.is_some_and(|func| name == func || behind() == Some(func))
     }
 }
 

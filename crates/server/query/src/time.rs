@@ -39,8 +39,9 @@ fn digits(text: &[u8]) -> Option<i64> {
     text.iter().try_fold(0i64, |n, c| c.is_ascii_digit().then(|| n * 10 + i64::from(c - b'0')))
 }
 
-/// Parses `YYYYMMDDTHHMMSS[.fffffffff]` in UTC to nanoseconds.
+/// Parses `YYYYMMDDTHHMMSS[.fffffffff][Z]` in UTC to nanoseconds.
 pub fn parse_iso(text: &[u8]) -> Option<i64> {
+    let text = text.strip_suffix(b"Z").unwrap_or(text);
     let (whole, fraction) = match text.iter().position(|c| *c == b'.') {
         Some(dot) => (text.get(..dot)?, text.get(dot + 1..)?),
         None => (text, &[][..]),
@@ -136,7 +137,9 @@ mod tests {
             assert_eq!(parse_iso(text.as_bytes()), Some(*ns), "{text}");
             assert_eq!(format_iso(*ns), *text);
         }
-        assert_eq!(parse_iso(b"20150322T160645.5"), Some(1_427_040_405_500_000_000));
+        for text in ["20150322T160645.5", "20150322T160645.5Z"] {
+            assert_eq!(parse_iso(text.as_bytes()), Some(1_427_040_405_500_000_000));
+        }
         for bad in
             ["", "2015", "20150230T000000", "20150322 160645", "20150322T240000", "20151322T000000"]
         {

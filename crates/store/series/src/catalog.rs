@@ -26,6 +26,7 @@ use crate::model::{ColumnId, Row, Selector, Series};
 use crate::name::RowName;
 use crate::sharing::Sharing;
 
+mod listing;
 mod names;
 use names::Names;
 
@@ -302,31 +303,5 @@ impl Catalog {
             same
         });
         found
-    }
-
-    /// Returns the metric names that begin with `prefix`.
-    pub(crate) fn metrics(&self, prefix: &str) -> Vec<String> {
-        let names = self.names.read();
-        let metrics = names.metrics.keys().filter(|m| m.starts_with(prefix));
-        metrics.map(ToString::to_string).collect()
-    }
-
-    /// Returns the names of tags of a metric's series that begin with `prefix`.
-    pub(crate) fn tag_names(&self, metric: &str, prefix: &str) -> Vec<String> {
-        let names = self.names.read();
-        let of = names.of_metric(metric);
-        let tags = names.tags.iter().filter(|(tag, _)| tag.starts_with(prefix));
-        let used = tags.filter(|(_, values)| values.values().any(|v| !v.is_disjoint(&of)));
-        used.map(|(tag, _)| tag.to_string()).collect()
-    }
-
-    /// Returns the values of a tag of a metric's series that begin with `prefix`.
-    pub(crate) fn tag_values(&self, metric: &str, tag: &str, prefix: &str) -> Vec<String> {
-        let names = self.names.read();
-        let of = names.of_metric(metric);
-        let Some(values) = names.tags.get(tag) else { return Vec::new() };
-        let values =
-            values.iter().filter(|(v, rows)| v.starts_with(prefix) && !rows.is_disjoint(&of));
-        values.map(|(value, _)| value.to_string()).collect()
     }
 }

@@ -46,7 +46,6 @@
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
-mod ask;
 mod background;
 mod backup;
 mod batch;

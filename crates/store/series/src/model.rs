@@ -162,6 +162,22 @@ impl Selector {
     }
 }
 
+/// A list of names that the series of a metric ("" for all) have.
+#[derive(Debug, Clone)]
+pub struct NameList {
+    pub kind: NameKind,
+    pub metric: String,
+}
+
+/// The kind of names in a list.
+#[derive(Debug, Clone)]
+pub enum NameKind {
+    Metric,
+    Tag,
+    /// Values of this tag.
+    Value(String),
+}
+
 /// One metric of one tag set, as found by a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Series {
@@ -443,6 +459,8 @@ pub struct StoreStats {
     pub trouble: Option<String>,
     /// The failure of the log, after which no rows are accepted.
     pub log_failure: Option<LogFailure>,
+    /// The reason why the last write was refused, if there was no space on the disk.
+    pub disk_full: Option<String>,
 }
 
 /// A failure of the log, which lasts until the log or the store is opened again.

@@ -143,7 +143,7 @@ pub fn escape(into: &mut String, text: &str) {
     }
 }
 
-fn unescape(text: &str) -> String {
+pub(crate) fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -174,6 +174,12 @@ fn escaped(chars: &mut Chars<'_>) -> char {
     }
 }
 
+/// Returns the metrics of a canonical name, and its tags from the first space on, all escaped.
+pub(crate) fn parts(text: &str) -> (Vec<&str>, &str) {
+    let metrics = split(text, ' ').first().copied().unwrap_or_default();
+    (split(metrics, '|'), text.strip_prefix(metrics).unwrap_or_default())
+}
+
 /// Splits at each separator that is not escaped.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let (mut pieces, mut begin, mut escaped) = (Vec::new(), 0, false);
@@ -189,56 +195,4 @@ fn split(text: &str, separator: char) -> Vec<&str> {
     }
     pieces.push(text.get(begin..).unwrap_or_default());
     pieces
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn canonical(raw: &str) -> String {
-        RowName::parse(raw.as_bytes()).unwrap().text()
-    }
-
-    #[test]
-    fn canonical_name_sorts_tags_and_collapses_spaces() {
-        assert_eq!(canonical("cpu.user|cpu.sys  host=b   dc=1 "), "cpu.user|cpu.sys dc=1 host=b");
-        assert_eq!(canonical(r"a\ b|c x=p\ q\=r"), r"a\ b|c x=p\ q\=r");
-    }
-
-    #[test]
-    fn control_characters_are_escaped_reversibly() {
-        let value = "a\nb\r\tc\u{0}\u{1b}\u{7f}\u{85}\u{9f}\\n\\x1fé";
-        let name = RowName::new(vec!["m".into()], vec![("t".into(), value.into())]).unwrap();
-        let text = name.text();
-        assert_eq!(text, r"m t=a\nb\r\tc\x00\x1b\x7f\x85\x9f\\n\\x1fé");
-        assert_eq!(RowName::parse(text.as_bytes()).unwrap(), name);
-        // Only control characters have such an escape.
-        for (raw, read) in
-            [(r"m t=\x41", "x41"), (r"m t=\x+1", "x+1"), (r"m t=\xé", "xé"), (r"m t=\q", "q")]
-        {
-            assert_eq!(RowName::parse(raw.as_bytes()).unwrap().tags[0].1, read, "{raw}");
-        }
-    }
-
-    #[test]
-    fn invalid_name_is_refused_with_its_text() {
-        for raw in
-            ["", "m tag", "m =x", "m a=b=c", "m a=1 a=2", "m|m a=1", "m|!e a=1", "m\u{1} a=1"]
-        {
-            assert!(RowName::parse(raw.as_bytes()).is_err(), "{raw:?}");
-        }
-        for (raw, why) in [
-            (" a=1", "no metric before the tags"),
-            ("a=1 b=2", "no metric before the tags"),
-            ("m a=1 b=", "a tag without a value"),
-        ] {
-            let told = RowName::parse(raw.as_bytes()).unwrap_err().to_string();
-            assert!(told.contains(why) && told.contains(raw), "{told}");
-        }
-        let long = format!("m a={}", "x".repeat(NAME_BYTES_MAX));
-        assert!(matches!(RowName::parse(long.as_bytes()), Err(NameError::TooLong { .. })));
-        let many: Vec<String> = (0..=TAGS_MAX).map(|i| format!(" t{i}=v")).collect();
-        assert!(RowName::parse(format!("m{}", many.concat()).as_bytes()).is_err());
-        assert!(RowName::parse(b"\xff a=1").is_err());
-    }
 }

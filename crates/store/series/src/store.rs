@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::core::Core;
 use crate::error::{NameError, SeriesOpenError, WriteError};
 use crate::model::{
-    MergeOutcome, OpenReport, Row, SealOutcome, Selector, Series, StoreStats, TimeRange,
+    MergeOutcome, NameList, OpenReport, Row, SealOutcome, Selector, Series, StoreStats, TimeRange,
     WriteOutcome,
 };
 use crate::name::RowName;
@@ -169,20 +169,28 @@ impl Store {
         self.0.core.catalog.find_among(selector, |rows| snapshot.present(rows, range))
     }
 
-    /// Returns the metric names that begin with `prefix`, sorted.
-    pub fn metrics(&self, prefix: &str) -> Vec<String> {
-        self.0.core.catalog.metrics(prefix)
+    /// Returns names of the series that match any of the selectors, in ascending order: those after
+    /// `after` ("" for the first), as many as take up to `bytes_max` bytes of memory, and at least
+    /// one. A caller lists all names by passing the last one of each page until a page is empty.
+    pub fn names_after(
+        &self,
+        selectors: &[Selector],
+        after: &str,
+        bytes_max: usize,
+    ) -> Vec<String> {
+        self.0.core.catalog.names_after(selectors, after, bytes_max)
     }
 
-    /// Returns the tag names of series of a metric ("" for any) that begin with `prefix`, sorted.
-    pub fn tag_names(&self, metric: &str, prefix: &str) -> Vec<String> {
-        self.0.core.catalog.tag_names(metric, prefix)
-    }
-
-    /// Returns the values of a tag of series of a metric ("" for any) that begin with `prefix`,
-    /// sorted.
-    pub fn tag_values(&self, metric: &str, tag: &str, prefix: &str) -> Vec<String> {
-        self.0.core.catalog.tag_values(metric, tag, prefix)
+    /// Returns names of a list that begin with `prefix`, in ascending order: at most `count_max` of
+    /// those after `after`, "" for the first.
+    pub fn list(
+        &self,
+        list: &NameList,
+        prefix: &str,
+        after: &str,
+        count_max: usize,
+    ) -> Vec<String> {
+        self.0.core.catalog.list(list, prefix, after, count_max)
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -292,6 +300,8 @@ impl Store {
             heads.iter().map(|h| what(&h.head.read())).sum()
         };
         let log = core.journal.read().as_ref().map(journal::Journal::stats);
+        // Locks that are taken below are held until all fields are read.
+        let disk_full = core.disk_full();
         StoreStats {
             rows: core.catalog.count(),
             series: core.catalog.series(),
@@ -319,6 +329,7 @@ impl Store {
             log,
             trouble: core.upkeep.trouble.lock().clone(),
             log_failure: core.upkeep.log_failure.lock().clone(),
+            disk_full,
         }
     }
 

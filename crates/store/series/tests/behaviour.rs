@@ -18,10 +18,10 @@ use std::time::Duration;
 use env::clock::{ManualClock, SystemClock};
 use env::files::{Files, SimDisk};
 use series::{
-    Ack, Batch, Direction, NameError, OPEN_PARTS_MAX, Selector, SeriesOpenError, SeriesRetention,
-    Store, StoreOptions, TimeRange, Value, Wal, WriteError,
+    Ack, Batch, Direction, NameError, NameKind, OPEN_PARTS_MAX, Selector, SeriesOpenError,
+    SeriesRetention, Store, StoreOptions, TimeRange, Value, Wal, WriteError,
 };
-use support::{PARTITION_S, contents, format_value, open, options, read};
+use support::{PARTITION_S, contents, format_value, names_of, open, options, read};
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -244,11 +244,11 @@ fn catalogue_finds_series_by_metric_tag_and_value() {
     for name in ["cpu|mem host=a dc=1", "cpu host=b dc=2", "net host=c"] {
         store.row(name.as_bytes()).unwrap();
     }
-    assert_eq!(store.metrics(""), ["cpu", "mem", "net"]);
-    assert_eq!(store.metrics("c"), ["cpu"]);
-    assert_eq!(store.tag_names("cpu", ""), ["dc", "host"]);
-    assert_eq!(store.tag_names("net", ""), ["host"]);
-    assert_eq!(store.tag_values("cpu", "host", ""), ["a", "b"]);
+    assert_eq!(names_of(&store, NameKind::Metric, "", ""), ["cpu", "mem", "net"]);
+    assert_eq!(names_of(&store, NameKind::Metric, "", "c"), ["cpu"]);
+    assert_eq!(names_of(&store, NameKind::Tag, "cpu", ""), ["dc", "host"]);
+    assert_eq!(names_of(&store, NameKind::Tag, "net", ""), ["host"]);
+    assert_eq!(names_of(&store, NameKind::Value("host".into()), "cpu", ""), ["a", "b"]);
     let names = |s: &Selector| store.find(s).iter().map(series::Series::name).collect::<Vec<_>>();
     assert_eq!(names(&Selector::metric("cpu")), ["cpu dc=1 host=a", "cpu dc=2 host=b"]);
     let without_dc =

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
+use env::files::{Access, Failure, Fault, File, FileOver, Files, FilesOver, SimDisk};
 use series::{Ack, Batch, Store, StoreOptions, TrySubmit, Wal, WriteError};
 use support::{contents, options};
 
@@ -278,4 +278,18 @@ fn failed_log_is_reopened_in_the_background() {
     store.write(one(&store, 1, 3), Ack::Persisted).unwrap();
     assert_eq!(samples(&store), 2);
     assert_eq!(samples(&support::open(&disk.crash(1), Wal::Always).0), 2);
+}
+
+#[test]
+fn stats_say_that_the_disk_is_full_until_a_write_is_stored() {
+    let disk = SimDisk::new(1);
+    let (store, _) = Store::open(Path::new("/series"), options(&disk, Wal::Always)).unwrap();
+    assert_eq!(store.stats().disk_full, None);
+    disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::Full }]);
+    let refused = store.write(one(&store, 1, 1), Ack::Persisted);
+    assert!(matches!(refused, Err(WriteError::Full(_))), "{refused:?}");
+    let cause = store.stats().disk_full.unwrap();
+    assert!(cause.contains("/series"), "{cause}");
+    store.write(one(&store, 1, 1), Ack::Persisted).unwrap();
+    assert_eq!(store.stats().disk_full, None);
 }

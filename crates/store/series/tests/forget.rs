@@ -18,11 +18,11 @@ use std::time::Duration;
 use env::clock::ManualClock;
 use env::files::{Failure, Fault, Files, SimDisk};
 use series::{
-    Ack, Batch, NameError, Row, Selector, SeriesRetention, Store, StoreOptions, TimeRange, Wal,
-    WriteError,
+    Ack, Batch, NameError, NameKind, Row, Selector, SeriesRetention, Store, StoreOptions,
+    TimeRange, Wal, WriteError,
 };
 use support::reads::Reads;
-use support::{Model, contents, options};
+use support::{Model, contents, names_of, options};
 
 const SECOND: i64 = 1_000_000_000;
 const HOUR_S: u64 = 3600;
@@ -97,8 +97,8 @@ fn series_is_forgotten_with_its_last_sample_and_frees_its_slot() {
     }
     let rest = ["a host=more", "b host=more", "c host=more", "cpu host=kept", "mem host=kept"];
     assert_eq!(names(&store), rest);
-    assert_eq!(store.tag_values("", "host", ""), ["kept", "more"]);
-    assert_eq!(store.metrics("l"), Vec::<String>::new());
+    assert_eq!(names_of(&store, NameKind::Value("host".into()), "", ""), ["kept", "more"]);
+    assert_eq!(names_of(&store, NameKind::Metric, "", "l"), Vec::<String>::new());
     assert_eq!((store.stats().rows, store.stats().series), (2, 5));
     assert!(matches!(write(&store, old, 36 * HOUR_S, 3.0), Err(WriteError::UnknownRow(_))));
     assert!(!store.keep_row(old) && store.keep_row(kept));

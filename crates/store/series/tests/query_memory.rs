@@ -180,3 +180,27 @@ fn roll_up_of_a_high_rate_row_uses_bounded_memory() {
     let told: Vec<_> = steps.iter().map(|(_, all)| (all.count, all.sum)).collect();
     assert_eq!(told, [(samples as u64, sum as f64)]);
 }
+
+#[test]
+fn names_are_listed_in_the_memory_of_a_page() {
+    const NAMES: usize = 50_000;
+    const PAGE_BYTES: usize = 256 << 10;
+    let _turn = TURN.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("series"));
+    for host in 0..NAMES {
+        store.row(format!("cpu.user dc=frankfurt host=web-{host}").as_bytes()).unwrap();
+    }
+    let all = [Selector::metric("cpu.user")];
+    let (peak, count) = peak("names", || {
+        let (mut after, mut count) = (String::new(), 0);
+        loop {
+            let page = store.names_after(&all, &after, PAGE_BYTES);
+            let Some(last) = page.last() else { return count };
+            after.clone_from(last);
+            count += page.len();
+        }
+    });
+    assert_eq!(count, NAMES);
+    assert!(peak <= 3 * PAGE_BYTES, "{peak} bytes for a page of {PAGE_BYTES}");
+}

@@ -50,6 +50,19 @@ fn query_releases_its_memory_reservation() {
 }
 
 #[test]
+fn any_number_of_names_is_listed_in_bounded_memory() {
+    let (_folder, store) = empty();
+    let long = "x".repeat(1_000);
+    for host in 0..20_000 {
+        store.row(format!("up host={host:05} note={long}").as_bytes()).unwrap();
+    }
+    let (names, held) = answer_and_peak_memory(&store, r#""select": "meta:names:up""#);
+    assert!(held <= 12 << 20, "{held} bytes of 20 million were held at once");
+    assert!(names.lines().is_sorted());
+    assert_eq!(names.lines().count(), 20_000);
+}
+
+#[test]
 fn events_are_read_in_chunks_in_both_directions() {
     let (_folder, store) = empty();
     let log = store.row(b"!log host=a").unwrap();

@@ -84,10 +84,11 @@ impl Core {
         let logged = match self.append(&mut log, &group) {
             Ok(logged) => logged,
             Err(e) => {
-                self.note_log_failure(&e);
+                self.note_failure(&e);
                 return group.into_iter().for_each(|pending| self.refuse(&pending, e.clone()));
             }
         };
+        self.upkeep.disk_full.lock().take();
         for (pending, position) in group.into_iter().zip(logged.first_position..) {
             let log_bytes = pending.record.len() as u64;
             let samples = pending.write.samples() as u64;
@@ -108,9 +109,13 @@ impl Core {
         }
     }
 
-    /// Records and logs the first failure of the log.
-    fn note_log_failure(&self, error: &WriteError) {
-        let WriteError::Failed(cause) = error else { return };
+    /// Records that the disk is full, or records and logs the first failure of the log.
+    fn note_failure(&self, error: &WriteError) {
+        let cause = match error {
+            WriteError::Full(cause) => return *self.upkeep.disk_full.lock() = Some(cause.clone()),
+            WriteError::Failed(cause) => cause,
+            _ => return,
+        };
         self.upkeep.log_failure.lock().get_or_insert_with(|| {
             let dir = self.dir.display();
             tracing::error!("{dir}: no rows are accepted until the log is opened again: {error}");

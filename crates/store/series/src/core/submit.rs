@@ -122,15 +122,24 @@ impl Core {
             return Ok(QueueSpace::Free);
         }
         if self.queue.heads_full() {
-            return match &*self.upkeep.trouble.lock() {
-                Some(why) => {
-                    Err(WriteError::Full(format!("the head is full and cannot be sealed: {why}")))
-                }
-                None => Ok(QueueSpace::None),
-            };
+            return self.unsealed().map_or(Ok(QueueSpace::None), |why| Err(WriteError::Full(why)));
         }
         let free = queue.samples() < self.options.queued_samples_max;
         Ok(if free { QueueSpace::Free } else { QueueSpace::None })
+    }
+
+    /// Returns why writes are refused, if the disk is full.
+    pub(crate) fn disk_full(&self) -> Option<String> {
+        let unmarked = || format!("{} had no space when it was opened", self.dir.display());
+        let refused = self.unsealed().or_else(|| self.upkeep.disk_full.lock().clone());
+        refused.or_else(|| self.folder.is_unmarked().then(unmarked))
+    }
+
+    /// Returns why a full head cannot be sealed, if that is so.
+    fn unsealed(&self) -> Option<String> {
+        let trouble = self.upkeep.trouble.lock();
+        let why = trouble.as_ref().filter(|_| self.queue.heads_full())?;
+        Some(format!("the head is full and cannot be sealed: {why}"))
     }
 
     /// Closes the queue. Queued entries are still committed.

@@ -16,6 +16,8 @@ pub(crate) struct Upkeep {
     pub(crate) trouble: Mutex<Option<String>>,
     /// The failure of the log, after which no rows are accepted.
     pub(crate) log_failure: Mutex<Option<LogFailure>>,
+    /// The reason why the last write was refused, if there was no space on the disk.
+    pub(crate) disk_full: Mutex<Option<String>>,
     /// Times of the latest attempts to open the log again, by the monotonic clock.
     pub(crate) reopenings: Mutex<Vec<Duration>>,
     /// Partitions that cannot be read.
@@ -32,6 +34,7 @@ impl Upkeep {
             head_began: Mutex::new(head_began),
             trouble: Mutex::new(None),
             log_failure: Mutex::new(None),
+            disk_full: Mutex::new(None),
             reopenings: Mutex::default(),
             unread: Mutex::new(unread),
             stopping: AtomicBool::new(false),

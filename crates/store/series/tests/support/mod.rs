@@ -20,8 +20,8 @@ use std::sync::Arc;
 use env::clock::ManualClock;
 use env::files::SimDisk;
 use series::{
-    Ack, Batch, Direction, END_OF_SERIES, OpenReport, PARTITION_NS, Scan, Selector, Series,
-    Snapshot, Store, StoreOptions, TimeRange, Value, Values, Wal, WriteError,
+    Ack, Batch, Direction, END_OF_SERIES, NameKind, NameList, OpenReport, PARTITION_NS, Scan,
+    Selector, Series, Snapshot, Store, StoreOptions, TimeRange, Value, Values, Wal, WriteError,
 };
 
 /// Seconds in a partition.
@@ -64,6 +64,21 @@ pub fn format_value(value: Value) -> String {
     match value {
         Value::F64(f) => format!("f{:016x}", f.to_bits()),
         Value::I64(i) => format!("i{i}"),
+    }
+}
+
+/// Returns the names of a metric's series that begin with `prefix`, two at a time.
+pub fn names_of(store: &Store, kind: NameKind, metric: &str, prefix: &str) -> Vec<String> {
+    let list = NameList { kind, metric: metric.into() };
+    let mut names = Vec::<String>::new();
+    loop {
+        let after = names.last().cloned().unwrap_or_default();
+        let page = store.list(&list, prefix, &after, 2);
+        assert!(page.len() <= 2 && page.iter().all(|name| **name > *after));
+        if page.is_empty() {
+            return names;
+        }
+        names.extend(page);
     }
 }
 
