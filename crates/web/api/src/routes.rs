@@ -151,7 +151,6 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<agent_writes::DisconnectedTime>(),
         of::<agent_writes::AgentKey>(),
         of::<agent_config::SyscheckConfig>(),
-        of::<agent_config::Syscheck>(),
         of::<agent_config::WatchedDirectory>(),
         of::<local::RestartInfo>(),
         of::<local::SyncBody>(),

@@ -155,20 +155,18 @@ fn read(id: u32, name: String, body: PolicyBody) -> Option<Policy> {
 }
 
 /// Returns the policy as it is stored: everything but the values of resources in lower case.
-fn in_lower_case(body: PolicyBody) -> PolicyBody {
-    let resource = |text: &String| {
+fn in_lower_case(mut body: PolicyBody) -> PolicyBody {
+    for resource in &mut body.resources {
         let part = |part: &str| {
             let value = part.match_indices(':').nth(1).map_or(part.len(), |(at, _)| at);
             let (kind, value) = part.split_at(value);
             kind.to_lowercase() + value
         };
-        text.split('&').map(part).collect::<Vec<_>>().join("&")
-    };
-    PolicyBody {
-        actions: body.actions.iter().map(|action| action.to_lowercase()).collect(),
-        resources: body.resources.iter().map(resource).collect(),
-        effect: body.effect.to_lowercase(),
+        *resource = resource.split('&').map(part).collect::<Vec<_>>().join("&");
     }
+    body.actions.iter_mut().for_each(|action| *action = action.to_lowercase());
+    body.effect = body.effect.to_lowercase();
+    body
 }
 
 fn word(text: &str) -> bool {

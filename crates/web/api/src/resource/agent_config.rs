@@ -25,6 +25,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
 /// Settings of detection.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SyscheckConfig {
+    #[schema(inline)]
     syscheck: Syscheck,
 }
 
