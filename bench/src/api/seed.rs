@@ -99,6 +99,7 @@ fn liveness(n: u32, mix: Mix, now_s: i64) -> Option<LivenessRow> {
                 version: version.into(),
                 arch: "x86_64".into(),
                 uname: format!("Linux |host-{n:06} |6.1.0-18-amd64 |x86_64"),
+                codename: String::new(),
             }),
         }),
     })

@@ -26,6 +26,7 @@ pub fn os() -> AgentOs {
         uname: [u.sysname(), u.nodename(), u.release(), u.version(), u.machine()]
             .map(text)
             .join(" |"),
+        codename: field(&release, "VERSION_CODENAME").unwrap_or_default(),
     }
 }
 

@@ -55,6 +55,9 @@ pub struct AgentOs {
     pub arch: String,
     /// Kernel line as `uname -a` gives it.
     pub uname: String,
+    /// `bookworm`; empty if the system has none, or if the agent is older.
+    #[serde(default)]
+    pub codename: String,
 }
 
 /// One registered agent.

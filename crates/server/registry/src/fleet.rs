@@ -418,6 +418,7 @@ fn merge(record: &mut AgentRecord, info: &AgentInfo) -> bool {
         (&mut known.version, &os.version),
         (&mut known.arch, &os.arch),
         (&mut known.uname, &os.uname),
+        (&mut known.codename, &os.codename),
     ] {
         let said = cut(said);
         if known != said {

@@ -93,6 +93,7 @@ fn os() -> AgentOs {
         platform: release(&text, "ID").unwrap_or_else(|| std::env::consts::OS.into()),
         family: std::env::consts::OS.into(),
         version: release(&text, "VERSION_ID").unwrap_or_default(),
+        codename: release(&text, "VERSION_CODENAME").unwrap_or_default(),
         uname: format!(
             "{} {} {} {} {arch}",
             kernel("ostype"),

@@ -97,7 +97,7 @@ fn text_of(record: &AgentRecord) -> String {
     add(record.version.as_deref().unwrap_or_default());
     add(record.hostname.as_deref().unwrap_or_default());
     if let Some(os) = &record.os {
-        for column in [&os.name, &os.platform, &os.version, &os.arch, &os.uname] {
+        for column in [&os.name, &os.platform, &os.version, &os.arch, &os.uname, &os.codename] {
             add(column);
         }
     }

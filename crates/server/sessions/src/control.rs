@@ -108,6 +108,7 @@ fn info(peer: &Peer, request: &ControlRequest) -> AgentInfo {
             version: cut(&os.version),
             arch: cut(&os.arch),
             uname: cut(&os.uname),
+            codename: cut(&os.codename),
         }),
         ip: peer.ip().map(|ip| ip.to_string()),
     }

@@ -27,6 +27,7 @@ pub enum AgentColumn {
     OsVersion,
     OsArch,
     OsUname,
+    OsCodename,
     /// Time of registration, seconds since the epoch.
     DateAdd,
     /// Time at which it was last heard from, seconds since the epoch.

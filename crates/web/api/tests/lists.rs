@@ -109,7 +109,7 @@ async fn missing_value_does_not_match_not_equal() {
         ("q=lastKeepAlive!=2026-01-01;id>0", "001 002"),
         ("q=os.platform!=null;id>0", "001 002"),
         ("q=os.platform=null;id>0", "003"),
-        ("q=os.codename!=x", ""),
+        ("q=os.codename!=x", "001 002"),
         ("q=group!=web;id>0", "002 003"),
         ("q=status!=active;id>0", "002 003"),
     ] {

@@ -134,6 +134,7 @@ pub(crate) fn info(platform: &str, version: &str) -> AgentInfo {
             version: "12".into(),
             arch: "x86_64".into(),
             uname: "Linux".into(),
+            codename: String::new(),
         }),
     }
 }

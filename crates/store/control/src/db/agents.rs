@@ -309,7 +309,7 @@ fn save_info(tx: &Transaction<'_>, id: u32, info: &InfoRow) -> ControlResult<()>
     tx.prepare_cached(
         "UPDATE agent SET version = ?2, version_key = ?3, hostname = ?4, ip = ?5, os_name = ?6,
          os_platform = ?7, os_family = ?8, os_version = ?9, os_version_key = ?10, os_arch = ?11,
-         os_uname = ?12 WHERE id = ?1",
+         os_uname = ?12, os_codename = ?13 WHERE id = ?1",
     )?
     .execute(params![
         id,
@@ -324,6 +324,7 @@ fn save_info(tx: &Transaction<'_>, id: u32, info: &InfoRow) -> ControlResult<()>
         version_key_of(os.map(|o| o.version.as_str())),
         os.map(|o| &o.arch),
         os.map(|o| &o.uname),
+        os.map(|o| &o.codename),
     ])?;
     Ok(())
 }

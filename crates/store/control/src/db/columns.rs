@@ -33,6 +33,7 @@ pub(super) fn form(column: AgentColumn) -> Form {
         AgentColumn::OsVersion => Form::Version("a.os_version", "a.os_version_key"),
         AgentColumn::OsArch => Form::Text("a.os_arch"),
         AgentColumn::OsUname => Form::Text("a.os_uname"),
+        AgentColumn::OsCodename => Form::Text("nullif(a.os_codename, '')"),
         AgentColumn::DateAdd => Form::Date("a.added_at_s"),
         AgentColumn::LastKeepAlive => Form::Date("a.keepalive_at_s"),
         AgentColumn::DisconnectionTime => Form::Date("a.disconnected_at_s"),

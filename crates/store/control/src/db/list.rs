@@ -286,7 +286,7 @@ fn pattern(text: &str) -> String {
 
 /// Columns that a text search covers. The caller compares the values that are the same for every
 /// agent, such as the server's names.
-const SEARCHED: [AgentColumn; 19] = [
+const SEARCHED: [AgentColumn; 20] = [
     AgentColumn::DateAdd,
     AgentColumn::LastKeepAlive,
     AgentColumn::DisconnectionTime,
@@ -305,6 +305,7 @@ const SEARCHED: [AgentColumn; 19] = [
     AgentColumn::OsVersion,
     AgentColumn::OsArch,
     AgentColumn::OsUname,
+    AgentColumn::OsCodename,
     AgentColumn::Group,
 ];
 

@@ -418,6 +418,7 @@ fn only_listed_queries_scan_the_fleet() {
         (C::Group, true),
         (C::OsArch, true),
         (C::OsUname, true),
+        (C::OsCodename, true),
         (C::OsMajor, true),
         (C::StatusCode, true),
         (C::ConfigSum, true),

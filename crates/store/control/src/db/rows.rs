@@ -28,7 +28,7 @@ pub(super) const AGENT_COLUMNS: &str = "a.id, a.incarnation, a.name, a.register_
      a.version, a.hostname, a.os_name, a.os_platform, a.os_family, a.os_version, a.os_arch, \
      a.os_uname, a.status, a.status_code, a.added_at_s, a.keepalive_at_s, a.disconnected_at_s, \
      (SELECT group_concat(grp) FROM (SELECT grp FROM membership WHERE agent = a.id \
-      ORDER BY priority)), a.merged_sum, a.config_synced";
+      ORDER BY priority)), a.merged_sum, a.config_synced, a.os_codename";
 
 /// Names of groups by their numbers: read once per list, not joined to each of its rows.
 pub(super) type GroupNames = HashMap<i64, String>;
@@ -75,6 +75,7 @@ fn os(row: &Row<'_>) -> ControlResult<Option<AgentOs>> {
         version: text(10)?,
         arch: text(11)?,
         uname: text(12)?,
+        codename: text(21)?,
     }))
 }
 

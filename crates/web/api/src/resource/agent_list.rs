@@ -33,7 +33,7 @@ const COLUMNS: &[(&str, Column)] = &[
     ("os.minor", Column::Of(AgentColumn::OsMinor)),
     ("os.arch", Column::Of(AgentColumn::OsArch)),
     ("os.uname", Column::Of(AgentColumn::OsUname)),
-    ("os.codename", Column::Of(AgentColumn::Nothing)),
+    ("os.codename", Column::Of(AgentColumn::OsCodename)),
     ("os.build", Column::Of(AgentColumn::Nothing)),
     ("dateAdd", Column::Of(AgentColumn::DateAdd)),
     ("lastKeepAlive", Column::Of(AgentColumn::LastKeepAlive)),
@@ -141,6 +141,9 @@ pub(crate) struct OsItem {
     arch: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     uname: String,
+    /// `bookworm`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    codename: String,
 }
 
 impl From<AgentOs> for OsItem {
@@ -155,6 +158,7 @@ impl From<AgentOs> for OsItem {
             minor,
             arch: os.arch,
             uname: os.uname,
+            codename: os.codename,
         }
     }
 }

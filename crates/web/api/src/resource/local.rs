@@ -176,6 +176,7 @@ impl SyncAgent {
             version: text(&self.os_version),
             arch: text(&self.os_arch),
             uname: text(&self.os_uname),
+            codename: String::new(),
         });
         AgentInfo { version: self.version.clone(), hostname: None, os, ip: self.ip.clone() }
     }

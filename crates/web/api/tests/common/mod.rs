@@ -134,6 +134,7 @@ pub fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptions)) ->
             version: version.into(),
             arch: "x86_64".into(),
             uname: "Linux host 6.1.0".into(),
+            codename: "bookworm".into(),
         }),
         ip: Some(ip.into()),
     };
