@@ -14,7 +14,7 @@ BIN ?=
 INSTALL = PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" \
 	BIN="$(or $(BIN),target/release/holdfast)" ./packaging/install.sh
 
-.PHONY: help up build install packages uninstall test quick check unit loom page fuzz-api netdata machines soak fuzz clean
+.PHONY: help up build install packages uninstall test quick check unit loom page fuzz-api promqltest netdata machines soak fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,7 +37,7 @@ packages: ## A .deb, a .rpm, an OCI image, a tarball and the debug symbols in di
 uninstall: ## Take it away again; configuration and data stay
 	@$(INSTALL) uninstall
 
-test: check unit loom page fuzz-api ## Everything that must pass before a change lands
+test: check unit loom page fuzz-api promqltest ## Everything that must pass before a change lands
 	@echo "make test: all passed"
 
 quick: ## Formatting, lints and the unit tests that start no process
@@ -67,6 +67,10 @@ page: ## The dashboard in a real Chromium against the real binary
 fuzz-api: ## A client and property-based requests from the OpenAPI document, against the real binary
 	cargo build --bin holdfast
 	./tests/fuzz_api.sh
+
+promqltest: ## PromQL against that of Prometheus 3.16, whose Go module is downloaded
+	cargo build --bin holdfast
+	./tests/promqltest.sh
 
 netdata: ## A real netdata (Debian) against the series store's OpenTSDB port
 	./tests/netdata.sh

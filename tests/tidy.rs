@@ -106,8 +106,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("server/sigma", &["env"]),
     ("server/replication", &["model", "env", "journal", "commit", "state"]),
     ("server/promql-syntax", &[]),
+    ("server/prometheus-api", &["promql-syntax"]),
     ("server/query", &["env", "series"]),
-    ("server/ingest", &["env", "series", "query"]),
+    ("server/ingest", &["env", "series", "query", "prometheus-api"]),
     (
         "web/rest",
         &[

@@ -1,5 +1,6 @@
 //! The query port: `/api/...` of the store's own query language, `/write` and `/api/v2/write` for the
-//! Influx line protocol, `/api/v1/write` for Prometheus remote write.
+//! Influx line protocol, `/api/v1/write` for Prometheus remote write, and the operations of
+//! Prometheus' API that there are so far.
 //!
 //! Writes are answered after they are persisted. [`HttpOptions`] sets the token that callers
 //! present and the origins from which a browser may call. Requests from other origins are refused,
@@ -101,6 +102,7 @@ fn routes(store: Store, options: HttpOptions, quotas: QueryQuotas) -> Router {
         .route("/api/function-names", get(functions))
         .route("/ping", get(ping))
         .route("/query", get(statements::answer).post(statements::answer))
+        .nest("/api/v1", prometheus_api::routes())
         .layer(Extension(quotas))
         .layer(DefaultBodyLimit::max(QUERY_BYTES_MAX))
         .merge(write::routes())
