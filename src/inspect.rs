@@ -215,7 +215,8 @@ fn describe(position: u64, bytes: &[u8]) -> Value {
             "at": timestamp::micros(at_us), "bytes": bytes.len(),
         }),
         Ok(Record::Report(report)) => json!({
-            "position": position, "kind": "report", "agent": report.agent.to_string(),
+            "position": position, "kind": "report", "report": format!("{:?}", report.kind).to_lowercase(),
+            "agent": report.agent.to_string(),
             "at": timestamp::micros(report.at_us), "bytes": bytes.len(),
         }),
         Err(why) => json!({

@@ -8,7 +8,7 @@ command -v go >/dev/null || {
 }
 bin=$(realpath "${BIN:-target/debug/holdfast}")
 folder=$(mktemp -d)
-coproc server { exec "$bin" series serve --data "$folder/data" --http 127.0.0.1:0; }
+coproc server { exec "$bin" series serve --data "$folder/data" --http 127.0.0.1:0 --resp off --udp off --opentsdb off; }
 pid=$server_PID
 trap 'kill "$pid" 2>/dev/null || true; wait "$pid" || true; rm -rf "$folder"' EXIT
 address=
@@ -17,4 +17,4 @@ while [ -z "$address" ] && read -r line <&"${server[0]}"; do
 done
 [ -n "$address" ] || { echo "the series store did not start"; exit 1; }
 cd tests/promqltest
-HOLDFAST_SERIES=${address%/} go test -count=1 ./... "$@"
+HOLDFAST=$bin HOLDFAST_SERIES=${address%/} go test -count=1 ./... "$@"

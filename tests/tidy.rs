@@ -106,8 +106,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("server/sigma", &["env"]),
     ("server/replication", &["model", "env", "journal", "commit", "state"]),
     ("server/promql-syntax", &[]),
-    ("server/prometheus-api", &["promql-syntax"]),
-    ("server/query", &["env", "series"]),
+    ("server/budget", &[]),
+    ("server/promql", &["budget", "promql-syntax", "series"]),
+    ("server/prometheus-api", &["model", "env", "series", "budget", "promql-syntax", "promql"]),
+    ("server/query", &["env", "series", "budget"]),
     ("server/ingest", &["env", "series", "query", "prometheus-api"]),
     (
         "web/rest",

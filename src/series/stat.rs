@@ -32,6 +32,7 @@ fn labelled(mut stats: Json) -> Json {
             ("disk_full", Json::Null) => "no".into(),
             ("disk_full", Json::String(cause)) => format!("writes are refused: {cause}").into(),
             (_, Json::Number(number)) if since_start => format!("{number} since start").into(),
+            ("position" | "sealed_position", _) => continue,
             (_, Json::Number(number)) => format!("{number} stored").into(),
             _ => continue,
         };

@@ -102,7 +102,7 @@ fn routes(store: Store, options: HttpOptions, quotas: QueryQuotas) -> Router {
         .route("/api/function-names", get(functions))
         .route("/ping", get(ping))
         .route("/query", get(statements::answer).post(statements::answer))
-        .nest("/api/v1", prometheus_api::routes())
+        .nest("/api/v1", prometheus_api::routes(store.clone()))
         .layer(Extension(quotas))
         .layer(DefaultBodyLimit::max(QUERY_BYTES_MAX))
         .merge(write::routes())

@@ -1,79 +1,143 @@
-//! The HTTP API of Prometheus, as version 3.16 answers it. So far it reads queries and does not run
-//! them: `parse_query` and `format_query`.
+//! The HTTP API of Prometheus over the series store, as version 3.16 answers it: queries, their texts
+//! read and formatted, and the labels of series.
 //!
-//! Parameters come in the query or, with POST, in a form. Answers are JSON objects with `status`.
+//! Parameters come in the query or, with POST, in a form. An answer is a JSON object with `status`; it
+//! is complete or an error. Queries wait for their turn, at most [`WAITING_MAX`] of them, and no longer
+//! than their timeout. A query whose client has left ends.
+
+mod form;
+mod names;
+mod query;
+mod turn;
+mod write;
+
+use std::fmt::Write as _;
 
 use axum::Router;
-use axum::extract::RawQuery;
+use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use bytes::Bytes;
-use promql_syntax::{Expr, parse, pretty, to_json};
+use promql::Notes;
+use promql_syntax::{parse, pretty, to_json};
 use serde_json::{Value, json};
+use series::Store;
 
-/// Returns the operations, by their paths below `/api/v1`.
-pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    Router::new()
-        .route("/parse_query", get(parse_query).post(parse_query))
-        .route("/format_query", get(format_query).post(format_query))
+use form::Form;
+use turn::Turns;
+
+pub use turn::{RUNNING_MAX, WAITING_MAX};
+
+/// The store, and the queries that run on it.
+#[derive(Clone)]
+pub(crate) struct Served {
+    store: Store,
+    turns: Turns,
 }
 
-/// A request that is refused with 400.
-struct Refusal {
+/// Returns the operations over a store, by their paths below `/api/v1`.
+pub fn routes<S: Clone + Send + Sync + 'static>(store: Store) -> Router<S> {
+    Router::new()
+        .route("/query", get(query::instant).post(query::instant))
+        .route("/query_range", get(query::range).post(query::range))
+        .route("/parse_query", get(parse_query).post(parse_query))
+        .route("/format_query", get(format_query).post(format_query))
+        .route("/series", get(names::series).post(names::series))
+        .route("/labels", get(names::labels).post(names::labels))
+        .route("/label/{name}/values", get(names::values))
+        .route("/status/buildinfo", get(names::buildinfo))
+        .route("/metadata", get(async || empty("{}")))
+        .route("/query_exemplars", get(async || empty("[]")).post(async || empty("[]")))
+        .route("/rules", get(async || empty("{\"groups\":[]}")))
+        .route("/alerts", get(async || empty("{\"alerts\":[]}")))
+        .with_state(Served { store, turns: Turns::default() })
+}
+
+/// A request that is refused or has no answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    status: StatusCode,
     kind: &'static str,
     text: String,
 }
 
+impl Refusal {
+    pub(crate) fn bad_data(text: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, kind: "bad_data", text: text.into() }
+    }
+
+    pub(crate) fn parameter(name: &str, why: impl std::fmt::Display) -> Self {
+        Self::bad_data(format!("invalid parameter {name:?}: {why}"))
+    }
+}
+
+/// Data of an answer in JSON, with its warnings and infos.
+pub(crate) struct Told {
+    data: String,
+    notes: Notes,
+    /// The text of the query, in which the notes name places.
+    query: String,
+}
+
 /// Returns the tree of an expression.
-async fn parse_query(RawQuery(query): RawQuery, form: Bytes) -> Response {
-    answer(expression(query.as_deref(), &form).map(|expr| to_json(&expr)))
+async fn parse_query(
+    State(served): State<Served>,
+    RawQuery(query): RawQuery,
+    form: Bytes,
+) -> Response {
+    written(&served, query, form, to_json).await
 }
 
 /// Returns an expression in the usual layout.
-async fn format_query(RawQuery(query): RawQuery, form: Bytes) -> Response {
-    answer(expression(query.as_deref(), &form).map(|expr| Value::String(pretty(&expr))))
+async fn format_query(
+    State(served): State<Served>,
+    RawQuery(query): RawQuery,
+    form: Bytes,
+) -> Response {
+    written(&served, query, form, |expr| Value::String(pretty(expr))).await
 }
 
-/// Parses the parameter `query`.
-fn expression(query: Option<&str>, form: &[u8]) -> Result<Expr, Refusal> {
-    let text = parameter("query", query, form)?;
-    parse(&text).map_err(|error| bad_data(format!("invalid parameter \"query\": {error}")))
+/// Answers with what is made of the expression in the parameter `query`.
+async fn written(
+    served: &Served,
+    query: Option<String>,
+    form: Bytes,
+    make: fn(&promql_syntax::Expr) -> Value,
+) -> Response {
+    let told = async {
+        let text = Form::new(query.as_deref(), &form)?.text("query")?;
+        let run = move |_| {
+            let expr = parse(&text).map_err(|error| Refusal::parameter("query", error))?;
+            Ok(Told { data: make(&expr).to_string(), notes: Notes::default(), query: text })
+        };
+        served.turns.run(turn::TIMEOUT, run).await
+    };
+    answer(told.await)
 }
 
-/// Returns a parameter; empty if it is missing. That of the form comes first.
-fn parameter(wanted: &str, query: Option<&str>, form: &[u8]) -> Result<String, Refusal> {
-    for text in [form, query.unwrap_or_default().as_bytes()] {
-        let pairs: Vec<(String, String)> = serde_urlencoded::from_bytes(text)
-            .map_err(|error| bad_data(format!("error parsing form values: {error}")))?;
-        if let Some((_, value)) = pairs.into_iter().find(|(name, _)| name == wanted) {
-            return if is_replaced(&value, text) {
-                Err(bad_data(format!("invalid parameter {wanted:?}: invalid UTF-8 rune")))
-            } else {
-                Ok(value)
-            };
-        }
-    }
-    Ok(String::new())
+/// Returns the answer of an operation over what this store does not have.
+fn empty(data: &str) -> Response {
+    answer(Ok(Told { data: data.into(), notes: Notes::default(), query: String::new() }))
 }
 
-/// Returns true if decoding has replaced bytes that are not UTF-8.
-fn is_replaced(value: &str, encoded: &[u8]) -> bool {
-    let written = b"%EF%BF%BD";
-    let is_written = encoded.windows(written.len()).any(|part| part.eq_ignore_ascii_case(written));
-    value.contains(char::REPLACEMENT_CHARACTER) && !is_written
-}
-
-fn bad_data(text: String) -> Refusal {
-    Refusal { kind: "bad_data", text }
-}
-
-fn answer(result: Result<Value, Refusal>) -> Response {
+pub(crate) fn answer(result: Result<Told, Refusal>) -> Response {
     let (status, body) = match result {
-        Ok(data) => (StatusCode::OK, json!({"status": "success", "data": data})),
-        Err(Refusal { kind, text }) => {
-            (StatusCode::BAD_REQUEST, json!({"status": "error", "errorType": kind, "error": text}))
+        Ok(Told { data, notes, query }) => {
+            let mut body = format!("{{\"status\":\"success\",\"data\":{data}");
+            for (name, list) in
+                [("warnings", notes.warnings(&query)), ("infos", notes.infos(&query))]
+            {
+                if !list.is_empty() {
+                    let _ = write!(body, ",\"{name}\":{}", json!(list));
+                }
+            }
+            body.push('}');
+            (StatusCode::OK, body)
+        }
+        Err(Refusal { status, kind, text }) => {
+            (status, json!({"status": "error", "errorType": kind, "error": text}).to_string())
         }
     };
-    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }

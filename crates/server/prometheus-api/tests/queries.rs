@@ -1,23 +1,62 @@
-//! Requests to the operations that read queries.
+//! Requests to the operations, over a real store.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use env::files::SimDisk;
 use serde_json::{Value, json};
+use series::{Ack, Batch, Store, StoreOptions, Wal};
 use tower::ServiceExt as _;
 
-async fn ask(method: &str, path: &str, form: &'static str) -> (u16, Value) {
+/// Returns the operations over a store with a counter of two jobs, every 10 s for 10 min, and a series
+/// whose end is marked.
+fn served() -> Router {
+    let files = Arc::new(SimDisk::new(1));
+    let options =
+        StoreOptions { wal: Wal::Off, background: false, files, ..StoreOptions::default() };
+    let store = Store::open(Path::new("/series"), options.keeping_all()).unwrap().0;
+    let mut batch = Batch::new();
+    for (name, slope) in [("hits_total job=a", 1.0), ("hits_total job=b", 2.0)] {
+        let row = store.row(name.as_bytes()).unwrap();
+        for step in 0..=60_i64 {
+            batch.push(row, step * 10_000_000_000, &[slope * step as f64]).unwrap();
+        }
+    }
+    let row = store.row(b"gone job=a").unwrap();
+    batch.push(row, 0, &[7.0]).unwrap();
+    batch.push(row, 60_000_000_000, &[f64::from_bits(series::END_OF_SERIES)]).unwrap();
+    let events = store.row(b"!log job=a").unwrap();
+    batch.push_event(events, 0, b"text").unwrap();
+    store.write(batch, Ack::Persisted).unwrap();
+    prometheus_api::routes::<()>(store).with_state(())
+}
+
+/// Returns status and body of an answer.
+async fn send(
+    router: Router,
+    method: &str,
+    path: &str,
+    form: &'static str,
+) -> (u16, axum::body::Bytes) {
     let request = Request::builder()
         .method(method)
         .uri(path)
         .header("content-type", "application/x-www-form-urlencoded")
         .body(Body::from(form))
         .unwrap();
-    let answer = prometheus_api::routes::<()>().with_state(()).oneshot(request).await.unwrap();
+    let answer = router.oneshot(request).await.unwrap();
     let status = answer.status().as_u16();
     assert_eq!(answer.headers()["content-type"], "application/json");
-    let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+    (status, to_bytes(answer.into_body(), 1 << 20).await.unwrap())
+}
+
+async fn ask(method: &str, path: &str, form: &'static str) -> (u16, Value) {
+    let (status, body) = send(served(), method, path, form).await;
     (status, serde_json::from_slice(&body).unwrap())
 }
 
@@ -38,19 +77,161 @@ async fn query_is_answered_as_a_tree() {
 }
 
 #[tokio::test]
-async fn query_that_cannot_be_read_is_bad_data() {
-    for (path, text) in [
+async fn deepest_queries_leave_the_stack_intact() {
+    let router = served();
+    let mut paths = Vec::new();
+    for (open, close) in [("sum(", ")"), ("abs(", ")"), ("(", ")"), ("-", ""), ("a%2B", "")] {
+        for depth in [84, 100, 125, 250, 255, 5000] {
+            let query = format!("{}a{}", open.repeat(depth), close.repeat(depth));
+            let operations = ["parse_query", "format_query", "query"];
+            paths.extend(operations.map(|operation| format!("/{operation}?query={query}")));
+        }
+    }
+    for path in paths {
+        let (status, _) = send(router.clone(), "GET", &path, "").await;
+        assert!(status == 200 || status == 400, "{path} {status}");
+    }
+}
+
+#[tokio::test]
+async fn instant_query_answers_each_type() {
+    let (_, vector) = ask("GET", "/query?time=600&query=hits_total", "").await;
+    let of = |job: &str, value: &str| json!({"metric": {"__name__": "hits_total", "job": job}, "value": [600, value]});
+    let expected = json!({"resultType": "vector", "result": [of("a", "60"), of("b", "120")]});
+    assert_eq!(vector["data"], expected);
+    let (_, scalar) = ask("GET", "/query?time=4.5&query=1%2B1", "").await;
+    assert_eq!(scalar["data"], json!({"resultType": "scalar", "result": [4.500, "2"]}));
+    let (_, string) = ask("GET", "/query?time=4&query=%22x%22", "").await;
+    assert_eq!(string["data"], json!({"resultType": "string", "result": [4, "x"]}));
+    let query = "hits_total%7Bjob=%22a%22%7D%5B20s%5D";
+    let (_, matrix) = ask("GET", &format!("/query?time=20&query={query}"), "").await;
+    assert_eq!(matrix["data"]["result"][0]["values"], json!([[10, "1"], [20, "2"]]));
+    let (_, rate) = ask("GET", "/query?time=600&query=sum(rate(hits_total%5B5m%5D))", "").await;
+    let value = rate["data"]["result"][0]["value"][1].as_str().unwrap();
+    assert!((value.parse::<f64>().unwrap() - 0.3).abs() < 1e-12, "{rate}");
+}
+
+#[tokio::test]
+async fn series_ends_at_its_marker_or_after_the_lookback() {
+    for (time, query, series) in [
+        (59, "gone", 1),
+        (60, "gone", 0),
+        (900, "count(hits_total)", 0),
+        (899, "count(hits_total)", 1),
+        (0, "%7B__name__=~%22.%2B%22%7D", 3),
+    ] {
+        let (_, answer) = ask("GET", &format!("/query?time={time}&query={query}"), "").await;
+        let found = answer["data"]["result"].as_array().unwrap().len();
+        assert_eq!(found, series, "{query} at {time}: {answer}");
+    }
+    let (_, short) = ask("GET", "/query?time=630&lookback_delta=10s&query=hits_total", "").await;
+    assert_eq!(short["data"]["result"], json!([]));
+}
+
+#[tokio::test]
+async fn range_query_has_a_value_at_each_step() {
+    let form = "query=sum%20by%20(job)(hits_total)&start=0&end=20&step=10s&limit=1";
+    let (status, answer) = ask("POST", "/query_range", form).await;
+    let values = json!([[0, "0"], [10, "1"], [20, "2"]]);
+    let result = json!([{"metric": {"job": "a"}, "values": values}]);
+    let expected = json!({"resultType": "matrix", "result": result});
+    assert_eq!((status, &answer["data"]), (200, &expected));
+    assert_eq!(answer["warnings"], json!(["results truncated due to limit"]));
+}
+
+#[tokio::test]
+async fn notes_name_their_place_in_the_query() {
+    let (_, answer) =
+        ask("GET", "/query?time=30&query=quantile(2,%20rate(gone%5B5m%5D))", "").await;
+    let warning = "PromQL warning: quantile value should be between 0 and 1, got 2 (1:10)";
+    assert_eq!((&answer["warnings"], &answer["infos"]), (&json!([warning]), &Value::Null));
+    let query = "rate(%7Bjob=%22a%22%7D%5B1m%5D)";
+    let (_, answer) = ask("GET", &format!("/query?time=60&query=sum({query})"), "").await;
+    assert_eq!(answer["infos"], Value::Null, "a counter has the right name: {answer}");
+}
+
+#[tokio::test]
+async fn labels_and_series_are_listed() {
+    for (path, data) in [
+        ("/labels", json!(["__name__", "job"])),
+        ("/label/job/values", json!(["a", "b"])),
+        ("/label/__name__/values?match[]=%7Bjob=%22b%22%7D", json!(["hits_total"])),
+        ("/label/U__job/values?match[]=gone&match[]=hits_total&limit=40000", json!(["a", "b"])),
+        ("/series?match[]=gone", json!([{"__name__": "gone", "job": "a"}])),
+        ("/metadata", json!({})),
+        ("/rules", json!({"groups": []})),
+    ] {
+        let (status, answer) = ask("GET", path, "").await;
+        assert_eq!((status, &answer["data"]), (200, &data), "{path}");
+    }
+    let (_, cut) = ask("GET", "/labels?limit=1", "").await;
+    assert_eq!(cut["data"], json!(["__name__"]));
+    assert_eq!(cut["warnings"], json!(["results truncated due to limit"]));
+    let (_, build) = ask("GET", "/status/buildinfo", "").await;
+    assert_eq!(build["data"]["version"], "3.16.0");
+    for path in ["/series", "/series?match[]=a%2Bb", "/labels?match[]=%7B%7D"] {
+        assert_eq!(ask("GET", path, "").await.0, 400, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn requests_that_cannot_be_answered_say_why() {
+    for (path, status, kind, text) in [
         (
             "/parse_query?query=a%7B",
+            400,
+            "bad_data",
             "invalid parameter \"query\": 1:3: parse error: unexpected end of input inside braces",
         ),
-        ("/parse_query?query=%22%FF%22", "invalid parameter \"query\": invalid UTF-8 rune"),
+        (
+            "/parse_query?query=%22%FF%22",
+            400,
+            "bad_data",
+            "invalid parameter \"query\": invalid UTF-8 rune",
+        ),
         (
             "/format_query",
+            400,
+            "bad_data",
             "invalid parameter \"query\": unknown position: parse error: no expression found in input",
         ),
+        (
+            "/query?query=a&time=soon",
+            400,
+            "bad_data",
+            "invalid parameter \"time\": cannot parse \"soon\" to a valid timestamp",
+        ),
+        (
+            "/query_range?query=a&start=0&end=20000&step=1",
+            400,
+            "bad_data",
+            "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query \
+             resolution (?step=XX)",
+        ),
+        (
+            "/query_range?query=a&start=0&end=1&step=0",
+            400,
+            "bad_data",
+            "invalid parameter \"step\": zero or negative query resolution step widths are not \
+             accepted. Try a positive integer",
+        ),
+        (
+            "/query_range?query=a%5B1m%5D&start=0&end=1&step=1",
+            400,
+            "bad_data",
+            "invalid parameter \"query\": invalid expression type \"range vector\" for range query, \
+             must be Scalar or instant Vector",
+        ),
+        (
+            "/query?time=600&query=hits_total%2Bon()hits_total",
+            422,
+            "execution",
+            "found duplicate series for the match group {} on the right hand-side of the operation: \
+             [{__name__=\"hits_total\", job=\"a\"}, {__name__=\"hits_total\", job=\"b\"}];many-to-many \
+             matching not allowed: matching labels must be unique on one side",
+        ),
     ] {
-        let expected = json!({"status": "error", "errorType": "bad_data", "error": text});
-        assert_eq!(ask("GET", path, "").await, (400, expected));
+        let expected = json!({"status": "error", "errorType": kind, "error": text});
+        assert_eq!(ask("GET", path, "").await, (status, expected), "{path}");
     }
 }

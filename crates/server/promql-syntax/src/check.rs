@@ -1,10 +1,10 @@
 //! Checks the types of a tree, in the order in which Prometheus reports errors.
 
-use crate::error::{ParseError, Span};
+use crate::error::{ParseError, TextSpan};
 use crate::function::Function;
 use crate::parser::Parsed;
 use crate::quote::quote;
-use crate::tree::{Aggregate, Binary, Cardinality, Expr, ExprKind, Selector, Type};
+use crate::tree::{Aggregate, Binary, Cardinality, Expr, ExprKind, Type, VectorSelector};
 
 /// Checks an expression. Also sets how many series may match in `and`, `or` and `unless`, and drops
 /// the matching of numbers.
@@ -12,17 +12,12 @@ pub(crate) fn check(text: &str, expr: &mut Expr) -> Parsed<()> {
     Checker { text }.expr(expr)
 }
 
-/// Checks a selector of series.
-pub(crate) fn check_selector(text: &str, span: Span, selector: &Selector) -> Parsed<()> {
-    Checker { text }.selector(span, selector)
-}
-
 struct Checker<'t> {
     text: &'t str,
 }
 
 impl Checker<'_> {
-    fn error<T>(&self, span: Span, message: impl Into<String>) -> Parsed<T> {
+    fn error<T>(&self, span: TextSpan, message: impl Into<String>) -> Parsed<T> {
         Err(ParseError::new(self.text, span, message))
     }
 
@@ -85,7 +80,7 @@ impl Checker<'_> {
         }
     }
 
-    fn binary(&self, span: Span, binary: &mut Binary) -> Parsed<()> {
+    fn binary(&self, span: TextSpan, binary: &mut Binary) -> Parsed<()> {
         self.expr(&mut binary.left)?;
         self.expr(&mut binary.right)?;
         let (op, shown) = (binary.op, quote(binary.op.text().as_bytes()));
@@ -135,13 +130,13 @@ impl Checker<'_> {
     }
 
     /// Returns the place of the operator between two operands.
-    fn between(&self, left: Span, right: Span) -> Span {
+    fn between(&self, left: TextSpan, right: TextSpan) -> TextSpan {
         let text = self.text.get(left.end..right.start).unwrap_or_default();
         let start = left.end + (text.len() - text.trim_start().len());
-        Span { start, end: start + text.trim().len() }
+        TextSpan { start, end: start + text.trim().len() }
     }
 
-    fn call(&self, span: Span, function: &Function, args: &mut [Expr]) -> Parsed<()> {
+    fn call(&self, span: TextSpan, function: &Function, args: &mut [Expr]) -> Parsed<()> {
         let (name, given) = (function.name, args.len());
         let least = function.args.len() - usize::from(function.variadic != 0);
         let most = usize::try_from(function.variadic).map(|more| least + more);
@@ -167,7 +162,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn selector(&self, span: Span, selector: &Selector) -> Parsed<()> {
+    fn selector(&self, span: TextSpan, selector: &VectorSelector) -> Parsed<()> {
         if let Some(name) = &selector.name {
             let given = selector.matchers.len().saturating_sub(1);
             let twice = selector.matchers.iter().take(given).find(|m| m.label == "__name__");

@@ -1,10 +1,10 @@
-//! Durations in brackets and behind `offset`, which may be expressions.
+//! Durations in brackets and after `offset`, which may be expressions.
 
-use crate::error::Span;
+use crate::error::TextSpan;
 use crate::limits::DEPTH_MAX;
 use crate::parser::{Parsed, Parser};
 use crate::token::{Keyword, Token};
-use crate::tree::{BinaryOp, Duration, DurationKind, DurationOp, Length, Sign};
+use crate::tree::{BinaryOp, DurationExpr, DurationKind, DurationOp, Length, UnarySign};
 
 const EXPECTED: &str = "number, duration, step(), or range()";
 /// Longest duration, seconds: that of 64 bits of nanoseconds.
@@ -22,7 +22,7 @@ impl Parser<'_> {
         Ok(length(duration))
     }
 
-    /// Reads the duration behind `offset`. Without parentheses it ends at an operator: `a offset 5m + b`
+    /// Reads the duration after `offset`. Without parentheses it ends at an operator: `a offset 5m + b`
     /// adds `b` to `a`.
     pub(crate) fn offset_duration(&mut self) -> Parsed<Length> {
         const CONTEXT: &str = "offset";
@@ -41,7 +41,7 @@ impl Parser<'_> {
             (Some(sign), DurationKind::Literal { .. }) => {
                 duration = self.signed(sign, start, duration)?;
             }
-            (Some(sign), _) if !opens || sign == Sign::Minus => {
+            (Some(sign), _) if !opens || sign == UnarySign::Minus => {
                 let span = start.to(duration.span);
                 let of = Box::new(duration);
                 duration = self.duration_node(DurationKind::Unary { sign, of }, span)?;
@@ -51,7 +51,7 @@ impl Parser<'_> {
         Ok(length(duration))
     }
 
-    fn duration(&mut self, least: u8, context: &str) -> Parsed<Duration> {
+    fn duration(&mut self, least: u8, context: &str) -> Parsed<DurationExpr> {
         self.deeper()?;
         let mut left = match self.sign() {
             Some(sign) => {
@@ -84,7 +84,7 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    fn duration_operand(&mut self, context: &str) -> Parsed<Duration> {
+    fn duration_operand(&mut self, context: &str) -> Parsed<DurationExpr> {
         let start = self.span;
         match self.token {
             Token::Number | Token::Duration => {
@@ -121,10 +121,10 @@ impl Parser<'_> {
     }
 
     /// Returns a duration in parentheses. A literal gets a sign around it, which prints as nothing.
-    fn wrapped(&self, inner: Duration, span: Span) -> Parsed<Duration> {
+    fn wrapped(&self, inner: DurationExpr, span: TextSpan) -> Parsed<DurationExpr> {
         let mut outer = match inner.kind {
             DurationKind::Literal { .. } => {
-                let kind = DurationKind::Unary { sign: Sign::Plus, of: Box::new(inner) };
+                let kind = DurationKind::Unary { sign: UnarySign::Plus, of: Box::new(inner) };
                 self.duration_node(kind, span)?
             }
             _ => inner,
@@ -134,31 +134,36 @@ impl Parser<'_> {
     }
 
     /// Returns a duration with a sign. That of a literal changes its value.
-    fn signed(&self, sign: Sign, start: Span, mut of: Duration) -> Parsed<Duration> {
+    fn signed(
+        &self,
+        sign: UnarySign,
+        start: TextSpan,
+        mut of: DurationExpr,
+    ) -> Parsed<DurationExpr> {
         let span = start.to(of.span);
         match (&mut of.kind, sign) {
             (DurationKind::Literal { seconds, .. }, _) => {
-                if sign == Sign::Minus {
+                if sign == UnarySign::Minus {
                     *seconds = -*seconds;
                 }
                 of.span = span;
                 Ok(of)
             }
-            (_, Sign::Plus) => Ok(of),
-            (_, Sign::Minus) => {
+            (_, UnarySign::Plus) => Ok(of),
+            (_, UnarySign::Minus) => {
                 self.duration_node(DurationKind::Unary { sign, of: Box::new(of) }, span)
             }
         }
     }
 
-    fn check_range(&self, seconds: f64, span: Span) -> Parsed<()> {
+    fn check_range(&self, seconds: f64, span: TextSpan) -> Parsed<()> {
         if seconds.abs() <= SECONDS_MAX {
             return Ok(());
         }
         Err(self.error(span, "duration out of range"))
     }
 
-    fn duration_node(&self, kind: DurationKind, span: Span) -> Parsed<Duration> {
+    fn duration_node(&self, kind: DurationKind, span: TextSpan) -> Parsed<DurationExpr> {
         let below = match &kind {
             DurationKind::Unary { of, .. } => of.height,
             DurationKind::Binary { left, right, .. } => left.height.max(right.height),
@@ -167,12 +172,12 @@ impl Parser<'_> {
         if below >= DEPTH_MAX {
             return Err(self.too_deep(span));
         }
-        Ok(Duration { kind, wrapped: false, span, height: below + 1 })
+        Ok(DurationExpr { kind, wrapped: false, span, height: below + 1 })
     }
 }
 
 /// Returns the milliseconds of a literal, or the expression.
-fn length(duration: Duration) -> Length {
+fn length(duration: DurationExpr) -> Length {
     match duration.kind {
         DurationKind::Literal { seconds, .. } => {
             // As in Prometheus: to nanoseconds, and what is below a millisecond is cut off.

@@ -4,12 +4,12 @@ use std::fmt;
 
 /// A part of the text: the bytes from `start` up to `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Span {
+pub struct TextSpan {
     pub start: usize,
     pub end: usize,
 }
 
-impl Span {
+impl TextSpan {
     /// Returns the span from the start of one to the end of the other.
     #[must_use]
     pub fn to(self, other: Self) -> Self {
@@ -20,7 +20,7 @@ impl Span {
 /// A text that is not an expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ParseError {
-    pub span: Span,
+    pub span: TextSpan,
     /// Line of the start of the span, from 1.
     pub line: usize,
     /// Column of the start of the span in bytes, from 1.
@@ -30,7 +30,8 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    pub(crate) fn new(text: &str, span: Span, message: impl Into<String>) -> Self {
+    /// Returns the error of a place in a text.
+    pub fn new(text: &str, span: TextSpan, message: impl Into<String>) -> Self {
         let before = text.get(..span.start).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -42,7 +43,7 @@ impl ParseError {
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Prometheus has no position in a text without a token.
-        if self.span == Span::default() {
+        if self.span == TextSpan::default() {
             return write!(f, "unknown position: parse error: {}", self.message);
         }
         write!(f, "{}:{}: parse error: {}", self.line, self.column, self.message)

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::number::show;
 use crate::tree::{
-    At, Duration, DurationKind, Expr, ExprKind, Length, Selector, Sign, VectorMatching,
+    At, DurationExpr, DurationKind, Expr, ExprKind, Length, UnarySign, VectorMatching,
+    VectorSelector,
 };
 
 /// Returns the tree as `parse_query` answers it.
@@ -66,7 +67,7 @@ pub fn to_json(expr: &Expr) -> Value {
     }
 }
 
-fn of_selector(selector: &Selector, ty: &str, range: Option<&Length>) -> Value {
+fn of_selector(selector: &VectorSelector, ty: &str, range: Option<&Length>) -> Value {
     let matchers: Vec<Value> = selector
         .matchers
         .iter()
@@ -107,7 +108,7 @@ fn length(length: &Length) -> Value {
     length.expr.as_ref().map_or(Value::Null, duration)
 }
 
-fn duration(of: &Duration) -> Value {
+fn duration(of: &DurationExpr) -> Value {
     let node = |op: &str, left: Value, right: Value| {
         json!({
             "type": "durationExpr", "op": op, "lhs": left, "rhs": right, "wrapped": of.wrapped,
@@ -120,7 +121,7 @@ fn duration(of: &Duration) -> Value {
         DurationKind::Step => node("step", Value::Null, Value::Null),
         DurationKind::Range => node("range", Value::Null, Value::Null),
         DurationKind::Unary { sign, of } => {
-            let op = if *sign == Sign::Minus { "-" } else { "+" };
+            let op = if *sign == UnarySign::Minus { "-" } else { "+" };
             node(op, Value::Null, duration(of))
         }
         DurationKind::Binary { op, left, right } => {

@@ -1,7 +1,7 @@
 //! Turns the text into tokens. Inside braces every word is a label; inside brackets there are only
 //! durations.
 
-use crate::error::{ParseError, Span};
+use crate::error::{ParseError, TextSpan};
 use crate::number::{BadNumber, number};
 use crate::quote::quote;
 use crate::token::{Keyword, Token};
@@ -34,7 +34,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// Returns the next token and its place.
-    pub(crate) fn next(&mut self) -> Result<(Token, Span), ParseError> {
+    pub(crate) fn next(&mut self) -> Result<(Token, TextSpan), ParseError> {
         self.skip_blanks();
         let start = self.at;
         let token = match self.inside {
@@ -43,9 +43,9 @@ impl<'t> Lexer<'t> {
             Inside::Brackets { colon, empty } => self.in_brackets(colon, empty),
         };
         let token = token.map_err(|message| {
-            ParseError::new(self.text, Span { start, end: self.text.len() }, message)
+            ParseError::new(self.text, TextSpan { start, end: self.text.len() }, message)
         })?;
-        Ok((token, Span { start, end: self.at }))
+        Ok((token, TextSpan { start, end: self.at }))
     }
 
     fn rest(&self) -> &'t str {

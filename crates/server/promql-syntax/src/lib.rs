@@ -7,7 +7,7 @@
 //!   and `start_timestamp` are refused.
 //! - A text has at most [`limits::TEXT_BYTES_MAX`] bytes, a tree at most [`limits::DEPTH_MAX`] levels.
 //!
-//! Every node has the [`Span`] of bytes that it was read from. An error has Prometheus' text and the
+//! Every node has the [`TextSpan`] of bytes that it was read from. An error has Prometheus' text and the
 //! line and column of the span. Nothing here knows the store.
 
 mod check;
@@ -28,14 +28,18 @@ mod selector;
 mod token;
 mod tree;
 
-pub use error::{ParseError, Span};
+pub use duration::parse as parse_duration;
+pub use error::{ParseError, TextSpan};
 pub use function::{Function, function};
 pub use json::to_json;
+pub use number::{parse_float, show as show_number};
 pub use pretty::pretty;
+pub use quote::quote;
 pub use regexp::Regexp;
 pub use tree::{
-    Aggregate, Aggregation, At, Binary, BinaryOp, Cardinality, Duration, DurationKind, DurationOp,
-    Expr, ExprKind, LabelMatcher, Length, MatchOp, Selector, Sign, Type, VectorMatching,
+    Aggregate, Aggregation, At, Binary, BinaryOp, Cardinality, DurationExpr, DurationKind,
+    DurationOp, Expr, ExprKind, LabelMatcher, Length, MatchOp, Type, UnarySign, VectorMatching,
+    VectorSelector,
 };
 
 /// Parses and checks an expression.
@@ -44,12 +48,4 @@ pub use tree::{
 /// Returns the first error of the text.
 pub fn parse(text: &str) -> Result<Expr, ParseError> {
     parser::parse(text)
-}
-
-/// Parses a selector of series, such as `up{job="api"}`.
-///
-/// # Errors
-/// Returns the first error of the text.
-pub fn parse_selector(text: &str) -> Result<Selector, ParseError> {
-    parser::parse_selector(text)
 }

@@ -4,14 +4,14 @@
 //! `* / % atan2` and a sign; `^`, which is the only one that groups to the right. The modifiers behind
 //! an expression (`[..]`, `offset`, `@`, `anchored`, `smoothed`) bind more tightly than any of them.
 
-use crate::error::{ParseError, Span};
+use crate::error::{ParseError, TextSpan};
 use crate::function::function;
 use crate::lexer::Lexer;
 use crate::limits::{DEPTH_MAX, TEXT_BYTES_MAX};
 use crate::quote::{quote, unquote};
 use crate::token::{Keyword, Token};
 use crate::tree::{
-    Aggregate, Aggregation, Binary, BinaryOp, Cardinality, Expr, ExprKind, Selector, Sign,
+    Aggregate, Aggregation, Binary, BinaryOp, Cardinality, Expr, ExprKind, UnarySign,
     VectorMatching,
 };
 use crate::{check, duration, number};
@@ -21,7 +21,7 @@ pub(crate) type Parsed<T> = Result<T, ParseError>;
 pub(crate) fn parse(text: &str) -> Parsed<Expr> {
     let mut parser = Parser::new(text)?;
     if parser.token == Token::End {
-        return Err(parser.error(Span::default(), "no expression found in input"));
+        return Err(parser.error(TextSpan::default(), "no expression found in input"));
     }
     let mut expr = parser.expr(0)?;
     parser.end()?;
@@ -29,31 +29,18 @@ pub(crate) fn parse(text: &str) -> Parsed<Expr> {
     Ok(expr)
 }
 
-pub(crate) fn parse_selector(text: &str) -> Parsed<Selector> {
-    let mut parser = Parser::new(text)?;
-    let start = parser.span;
-    let selector = if parser.token == Token::LeftBrace {
-        parser.selector(None)?
-    } else {
-        let name = parser.text_of(start).to_owned();
-        parser.metric_name()?;
-        parser.selector(Some(name))?
-    };
-    parser.end()?;
-    check::check_selector(text, start.to(parser.last), &selector)?;
-    Ok(selector)
-}
-
 pub(crate) struct Parser<'t> {
     text: &'t str,
     lexer: Lexer<'t>,
     /// The next token.
     pub(crate) token: Token,
-    pub(crate) span: Span,
+    pub(crate) span: TextSpan,
     /// The token before it.
-    pub(crate) last: Span,
+    pub(crate) last: TextSpan,
     /// Open calls of [`Parser::expr`] and of durations.
     depth: u16,
+    /// Regular expressions compiled so far.
+    pub(crate) regexps: usize,
 }
 
 impl<'t> Parser<'t> {
@@ -64,17 +51,17 @@ impl<'t> Parser<'t> {
                 "the expression has {} bytes, at most {TEXT_BYTES_MAX} are read",
                 text.len()
             );
-            return Err(ParseError::new(text, Span::default(), message));
+            return Err(ParseError::new(text, TextSpan::default(), message));
         }
         let (token, span) = lexer.next()?;
-        Ok(Self { text, lexer, token, span, last: Span::default(), depth: 0 })
+        Ok(Self { text, lexer, token, span, last: TextSpan::default(), depth: 0, regexps: 0 })
     }
 
-    pub(crate) fn error(&self, span: Span, message: impl Into<String>) -> ParseError {
+    pub(crate) fn error(&self, span: TextSpan, message: impl Into<String>) -> ParseError {
         ParseError::new(self.text, span, message)
     }
 
-    /// Returns the error that the next token does not fit.
+    /// Returns the error for an unexpected token.
     pub(crate) fn unexpected(&self, context: &str, expected: &str) -> ParseError {
         let mut message = format!("unexpected {}", self.token.describe(self.text_of(self.span)));
         if !context.is_empty() {
@@ -86,12 +73,12 @@ impl<'t> Parser<'t> {
         self.error(self.span, message)
     }
 
-    pub(crate) fn text_of(&self, span: Span) -> &'t str {
+    pub(crate) fn text_of(&self, span: TextSpan) -> &'t str {
         self.text.get(span.start..span.end).unwrap_or_default()
     }
 
     /// Moves to the next token. Returns the place of the one before.
-    pub(crate) fn advance(&mut self) -> Parsed<Span> {
+    pub(crate) fn advance(&mut self) -> Parsed<TextSpan> {
         let (token, span) = self.lexer.next()?;
         self.last = std::mem::replace(&mut self.span, span);
         self.token = token;
@@ -108,7 +95,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Moves past a token, which must be the next one.
-    pub(crate) fn expect(&mut self, wanted: Token, context: &str, shown: &str) -> Parsed<Span> {
+    pub(crate) fn expect(&mut self, wanted: Token, context: &str, shown: &str) -> Parsed<TextSpan> {
         if self.token == wanted { self.advance() } else { Err(self.unexpected(context, shown)) }
     }
 
@@ -125,12 +112,12 @@ impl<'t> Parser<'t> {
         self.depth -= 1;
     }
 
-    pub(crate) fn too_deep(&self, span: Span) -> ParseError {
+    pub(crate) fn too_deep(&self, span: TextSpan) -> ParseError {
         self.error(span, format!("the expression has more than {DEPTH_MAX} levels"))
     }
 
     /// Returns a node of the tree.
-    pub(crate) fn node(&self, kind: ExprKind, span: Span) -> Parsed<Expr> {
+    pub(crate) fn node(&self, kind: ExprKind, span: TextSpan) -> Parsed<Expr> {
         let height = 1 + kind.children().map(|child| child.height).max().unwrap_or(0);
         if height > DEPTH_MAX {
             return Err(self.too_deep(span));
@@ -155,20 +142,20 @@ impl<'t> Parser<'t> {
         Ok(left)
     }
 
-    pub(crate) fn sign(&self) -> Option<Sign> {
+    pub(crate) fn sign(&self) -> Option<UnarySign> {
         match self.token {
-            Token::Op(BinaryOp::Add) => Some(Sign::Plus),
-            Token::Op(BinaryOp::Sub) => Some(Sign::Minus),
+            Token::Op(BinaryOp::Add) => Some(UnarySign::Plus),
+            Token::Op(BinaryOp::Sub) => Some(UnarySign::Minus),
             _ => None,
         }
     }
 
-    fn unary(&mut self, sign: Sign) -> Parsed<Expr> {
+    fn unary(&mut self, sign: UnarySign) -> Parsed<Expr> {
         let start = self.advance()?;
         let mut expr = self.expr(BinaryOp::Pow.precedence())?;
         let span = start.to(expr.span);
         if let ExprKind::Number { value, .. } = &mut expr.kind {
-            if sign == Sign::Minus {
+            if sign == UnarySign::Minus {
                 *value = -*value;
             }
             expr.span = span;
@@ -273,7 +260,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// Reads an operand with the modifiers behind it.
+    /// Reads an operand with the modifiers after it.
     fn operand(&mut self) -> Parsed<Expr> {
         let mut expr = self.primary()?;
         loop {
@@ -361,12 +348,12 @@ impl<'t> Parser<'t> {
         if is_name { self.advance().map(drop) } else { Err(self.unexpected("", "")) }
     }
 
-    fn vector(&mut self, name: Option<String>, start: Span) -> Parsed<Expr> {
+    fn vector(&mut self, name: Option<String>, start: TextSpan) -> Parsed<Expr> {
         let selector = self.selector(name)?;
         self.node(ExprKind::Vector(selector), start.to(self.last))
     }
 
-    fn call(&mut self, name: &str, start: Span) -> Parsed<Expr> {
+    fn call(&mut self, name: &str, start: TextSpan) -> Parsed<Expr> {
         let found = function(&name.to_ascii_lowercase()).filter(|found| {
             // Only the words of the grammar are in any case of letters.
             found.name == name || Token::of_word(name) != Token::Identifier
@@ -400,7 +387,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn aggregate(&mut self, op: Aggregation, start: Span) -> Parsed<Expr> {
+    fn aggregate(&mut self, op: Aggregation, start: TextSpan) -> Parsed<Expr> {
         let mut modifier = self.grouping()?;
         if self.token != Token::LeftParen {
             return Err(self.unexpected("aggregation", ""));

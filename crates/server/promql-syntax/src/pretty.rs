@@ -20,7 +20,7 @@ fn write(expr: &Expr, level: usize) -> String {
     }
     if line.len() <= LINE_BYTES_MAX {
         return match expr.kind {
-            // As in Prometheus, which leaves a short subquery where it stands.
+            // As in Prometheus, which leaves a short subquery where it is.
             ExprKind::Subquery { .. } => line,
             _ => format!("{indent}{line}"),
         };

@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::quote::quote;
 use crate::tree::{
-    Aggregate, At, Binary, Cardinality, Duration, DurationKind, DurationOp, Expr, ExprKind, Length,
-    Selector, Sign, VectorMatching,
+    Aggregate, At, Binary, Cardinality, DurationExpr, DurationKind, DurationOp, Expr, ExprKind,
+    Length, UnarySign, VectorMatching, VectorSelector,
 };
 use crate::{duration, number};
 
@@ -68,7 +68,7 @@ impl Display for Length {
     }
 }
 
-impl Display for Duration {
+impl Display for DurationExpr {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.wrapped {
             f.write_char('(')?;
@@ -80,8 +80,8 @@ impl Display for Duration {
             DurationKind::Literal { seconds: value, .. } => f.write_str(&number::show(*value))?,
             DurationKind::Step => f.write_str("step()")?,
             DurationKind::Range => f.write_str("range()")?,
-            DurationKind::Unary { sign: Sign::Plus, of } => write!(f, "{of}")?,
-            DurationKind::Unary { sign: Sign::Minus, of } => write!(f, "-{of}")?,
+            DurationKind::Unary { sign: UnarySign::Plus, of } => write!(f, "{of}")?,
+            DurationKind::Unary { sign: UnarySign::Minus, of } => write!(f, "-{of}")?,
             DurationKind::Binary {
                 op: op @ (DurationOp::MinOf | DurationOp::MaxOf),
                 left,
@@ -164,7 +164,7 @@ fn offset(by: &Length) -> String {
     }
 }
 
-fn extended(selector: &Selector) -> &'static str {
+fn extended(selector: &VectorSelector) -> &'static str {
     match (selector.anchored, selector.smoothed) {
         (true, _) => " anchored",
         (_, true) => " smoothed",
@@ -172,8 +172,8 @@ fn extended(selector: &Selector) -> &'static str {
     }
 }
 
-/// Returns the name and the label matchers. A name that needs quotes stands within the braces.
-fn series(selector: &Selector) -> String {
+/// Returns the name and the label matchers. A name that needs quotes is written inside the braces.
+fn series(selector: &VectorSelector) -> String {
     let bare = selector.name.as_deref().filter(|name| is_bare(name, true));
     let quoted = selector.name.as_deref().filter(|_| bare.is_none());
     let written = selector.matchers.len() - usize::from(selector.name.is_some());

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Returns the text in double quotes, with the escapes of Go.
-pub(crate) fn quote(text: &[u8]) -> String {
+pub fn quote(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for chunk in text.utf8_chunks() {

@@ -6,9 +6,11 @@ use std::iter::Peekable;
 use std::str::Chars;
 
 /// Most bytes of a compiled expression.
-const SIZE_MAX: usize = 10 << 20;
+const SIZE_MAX: usize = 4 << 20;
 /// Highest number in `{n,m}`, as in Go.
 const REPEAT_MAX: u32 = 1000;
+/// Most characters of `n,m`.
+const REPEAT_CHARS_MAX: usize = 16;
 
 /// A compiled regular expression.
 #[derive(Debug, Clone)]
@@ -31,14 +33,19 @@ impl Regexp {
     pub fn new(text: &str) -> Result<Self, String> {
         let failed = |why: &str| format!("error parsing regexp: {why}: `{text}`");
         let translated = translate(text).map_err(failed)?;
-        // Before the anchors are added, so that an alternative cannot close their group.
-        let check = regex::RegexBuilder::new(&translated).size_limit(SIZE_MAX).build();
-        check.map_err(|error| failed(last_line(&error.to_string())))?;
         let compiled = regex::RegexBuilder::new(&format!("^(?s:{translated})$"))
             .size_limit(SIZE_MAX)
             .build()
             .map_err(|error| failed(last_line(&error.to_string())))?;
         Ok(Self { text: text.to_owned(), compiled })
+    }
+
+    /// Returns a template with the groups of the value in it (`$1`, `${name}`); `None` if the whole
+    /// value does not match.
+    pub fn expand(&self, value: &str, template: &str) -> Option<String> {
+        let mut out = String::new();
+        self.compiled.captures(value)?.expand(template, &mut out);
+        Some(out)
     }
 
     /// Returns true if the whole value matches.
@@ -57,11 +64,22 @@ fn last_line(error: &str) -> &str {
 fn translate(text: &str) -> Result<String, &'static str> {
     let mut out = String::with_capacity(text.len() + 16);
     let mut rest = text.chars().peekable();
+    let mut open = 0_usize;
     while let Some(c) = rest.next() {
         match c {
+            '(' => {
+                open += 1;
+                check_flags(&rest)?;
+                out.push('(');
+            }
+            // The anchors stand around all alternatives: no group of the text may end theirs.
+            ')' => {
+                open = open.checked_sub(1).ok_or("unexpected )")?;
+                out.push(')');
+            }
             '\\' => escape(&mut rest, &mut out, false)?,
             '[' => class(&mut rest, &mut out)?,
-            '{' => match repetition(&rest) {
+            '{' => match repetition(&rest)? {
                 Some(length) => {
                     out.push('{');
                     out.extend(rest.by_ref().take(length));
@@ -75,18 +93,32 @@ fn translate(text: &str) -> Result<String, &'static str> {
     Ok(out)
 }
 
-/// Returns the characters of `n}`, `n,}` or `n,m}` behind a `{`. Anything else is a literal `{`.
-fn repetition(rest: &Peekable<Chars<'_>>) -> Option<usize> {
-    let text: String = rest.clone().take_while(|c| *c != '}').collect();
-    let closed = rest.clone().any(|c| c == '}');
-    let (least, most) = text.split_once(',').map_or((text.as_str(), None), |(a, b)| (a, Some(b)));
-    let is_number = |text: &str| {
-        text.chars().all(|c| c.is_ascii_digit())
-            && text.parse::<u32>().is_ok_and(|n| n <= REPEAT_MAX)
-    };
-    let fits =
-        closed && is_number(least) && most.is_none_or(|most| most.is_empty() || is_number(most));
-    fits.then(|| text.chars().count() + 1)
+/// Refuses the flags of a group that Go does not have.
+fn check_flags(rest: &Peekable<Chars<'_>>) -> Result<(), &'static str> {
+    let mut flags = rest.clone();
+    let opens = flags.next() == Some('?');
+    let unknown =
+        flags.take_while(|c| c.is_ascii_alphabetic() || *c == '-').any(|c| "xuR".contains(c));
+    if opens && unknown { Err("invalid or unsupported Perl syntax") } else { Ok(()) }
+}
+
+/// Returns the number of characters of `n}`, `n,}` or `n,m}` after a `{`; `None` if it is a literal
+/// `{`.
+fn repetition(rest: &Peekable<Chars<'_>>) -> Result<Option<usize>, &'static str> {
+    let is_part = |c: &char| c.is_ascii_digit() || *c == ',';
+    let text: String = rest.clone().take(REPEAT_CHARS_MAX).take_while(is_part).collect();
+    if rest.clone().nth(text.len()) != Some('}') {
+        return Ok(None);
+    }
+    let (least, most) = text.split_once(',').map_or((&*text, ""), |(least, most)| (least, most));
+    if least.is_empty() || most.contains(',') {
+        return Ok(None);
+    }
+    let is_large = |number: &str| number.parse::<u32>().is_ok_and(|number| number > REPEAT_MAX);
+    if is_large(least) || is_large(most) {
+        return Err("invalid repeat count");
+    }
+    Ok(Some(text.len() + 1))
 }
 
 /// Translates an escape after its backslash.
@@ -138,11 +170,6 @@ fn escape(
         }
         c if c.is_ascii() && !c.is_ascii_alphanumeric() => {
             out.push_str(&regex::escape(&c.to_string()));
-            if in_class && "&~-".contains(c) && !out.ends_with(&format!("\\{c}")) {
-                out.pop();
-                out.push('\\');
-                out.push(c);
-            }
         }
         c if !c.is_ascii() => return Err("invalid escape sequence"),
         c => {

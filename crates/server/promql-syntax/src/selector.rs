@@ -1,23 +1,26 @@
-//! Selectors: label matchers, ranges, and the modifiers behind an expression.
+//! Selectors: label matchers, ranges, and the modifiers after an expression.
 
-use crate::error::Span;
+use crate::error::TextSpan;
+use crate::limits::REGEXPS_MAX;
 use crate::parser::{Parsed, Parser};
 use crate::regexp::Regexp;
 use crate::token::{Keyword, Token};
-use crate::tree::{At, BinaryOp, Expr, ExprKind, LabelMatcher, Length, MatchOp, Selector, Sign};
+use crate::tree::{
+    At, BinaryOp, Expr, ExprKind, LabelMatcher, Length, MatchOp, UnarySign, VectorSelector,
+};
 
 /// The label that holds the name of the metric.
 const NAME: &str = "__name__";
 
 impl Parser<'_> {
     /// Reads the label matchers of a selector, if there are any, after the name of its metric.
-    pub(crate) fn selector(&mut self, name: Option<String>) -> Parsed<Selector> {
+    pub(crate) fn selector(&mut self, name: Option<String>) -> Parsed<VectorSelector> {
         let opens = self.consume(Token::LeftBrace)?;
         let mut matchers = if opens { self.matchers()? } else { Vec::new() };
         if let Some(name) = &name {
             matchers.push(is_name(name.clone()));
         }
-        Ok(Selector {
+        Ok(VectorSelector {
             name,
             matchers,
             at: At::Evaluation,
@@ -68,6 +71,12 @@ impl Parser<'_> {
         let regexp = match op {
             MatchOp::Equal | MatchOp::NotEqual => None,
             MatchOp::Regexp | MatchOp::NotRegexp => {
+                self.regexps += 1;
+                if self.regexps > REGEXPS_MAX {
+                    let message =
+                        format!("the expression has more than {REGEXPS_MAX} regular expressions");
+                    return Err(self.error(span, message));
+                }
                 let compiled = Regexp::new(&String::from_utf8_lossy(&value));
                 Some(compiled.map_err(|text| self.error(span, text))?)
             }
@@ -158,7 +167,7 @@ impl Parser<'_> {
     }
 
     /// Reads seconds since the epoch. Returns milliseconds.
-    fn timestamp(&mut self, before: Span) -> Parsed<i64> {
+    fn timestamp(&mut self, before: TextSpan) -> Parsed<i64> {
         let sign = self.sign();
         if sign.is_some() {
             self.advance()?;
@@ -167,9 +176,9 @@ impl Parser<'_> {
             return Err(self.unexpected("@", "timestamp"));
         }
         let (value, _) = self.literal()?;
-        let seconds = if sign == Some(Sign::Minus) { -value } else { value };
+        let seconds = if sign == Some(UnarySign::Minus) { -value } else { value };
         let milliseconds = (seconds * 1000.0).round();
-        // The bound of seconds is the one of Prometheus; milliseconds beyond 64 bits are no time.
+        // Prometheus bounds the seconds; larger milliseconds saturate.
         if !seconds.is_finite() || seconds.abs() >= i64::MAX as f64 {
             let message = format!(
                 "timestamp out of bounds for @ modifier: {}",

@@ -1,7 +1,7 @@
 //! The tree of an expression.
 
 use crate::Regexp;
-use crate::error::Span;
+use crate::error::TextSpan;
 use crate::function::Function;
 
 /// The type of a value.
@@ -40,7 +40,7 @@ impl Type {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expr {
     pub kind: ExprKind,
-    pub span: Span,
+    pub span: TextSpan,
     /// Levels of the tree below and with this node.
     pub(crate) height: u16,
 }
@@ -55,9 +55,9 @@ pub enum ExprKind {
     },
     /// The bytes of a string, which need not be UTF-8.
     String(Vec<u8>),
-    Vector(Selector),
+    Vector(VectorSelector),
     Matrix {
-        selector: Selector,
+        selector: VectorSelector,
         range: Length,
     },
     Subquery {
@@ -69,7 +69,7 @@ pub enum ExprKind {
     },
     Paren(Box<Expr>),
     Unary {
-        sign: Sign,
+        sign: UnarySign,
         expr: Box<Expr>,
     },
     Binary(Box<Binary>),
@@ -99,13 +99,13 @@ pub struct Aggregate {
     pub expr: Expr,
     pub param: Option<Expr>,
     pub labels: Vec<String>,
-    /// The labels are those to be left out.
+    /// True for `without`: the labels are removed.
     pub without: bool,
 }
 
 /// The series of a metric, or of all metrics, that fit all matchers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Selector {
+pub struct VectorSelector {
     /// The name written before the braces; its matcher is the last one.
     pub name: Option<String>,
     pub matchers: Vec<LabelMatcher>,
@@ -120,7 +120,7 @@ pub struct Selector {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Length {
     pub ms: i64,
-    pub expr: Option<Duration>,
+    pub expr: Option<DurationExpr>,
 }
 
 impl Length {
@@ -144,12 +144,12 @@ pub enum At {
 
 /// A sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sign {
+pub enum UnarySign {
     Plus,
     Minus,
 }
 
-impl Sign {
+impl UnarySign {
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Plus => "+",
@@ -202,14 +202,14 @@ impl MatchOp {
     }
 }
 
-/// The way in which the series of two vectors find each other.
+/// The rule by which the series of two vectors are matched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VectorMatching {
     pub cardinality: Cardinality,
     pub labels: Vec<String>,
     /// `on`: the labels are those that count, not those to be ignored.
     pub on: bool,
-    /// Labels that the answer takes from the side of one.
+    /// Labels copied from the `one` side (`group_left`, `group_right`).
     pub include: Vec<String>,
 }
 
@@ -333,11 +333,11 @@ impl Aggregation {
 
 /// A duration that is known only when the query runs, or a literal within one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Duration {
+pub struct DurationExpr {
     pub kind: DurationKind,
     /// Written in parentheses.
     pub wrapped: bool,
-    pub span: Span,
+    pub span: TextSpan,
     pub(crate) height: u16,
 }
 
@@ -354,13 +354,13 @@ pub enum DurationKind {
     /// The time from the start to the end of the query.
     Range,
     Unary {
-        sign: Sign,
-        of: Box<Duration>,
+        sign: UnarySign,
+        of: Box<DurationExpr>,
     },
     Binary {
         op: DurationOp,
-        left: Box<Duration>,
-        right: Box<Duration>,
+        left: Box<DurationExpr>,
+        right: Box<DurationExpr>,
     },
 }
 

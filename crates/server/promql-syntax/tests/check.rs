@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use promql_syntax::{Regexp, parse, parse_selector};
+use promql_syntax::{Regexp, limits, parse, parse_duration, quote, show_number};
 
 #[test]
 fn wrong_types_are_refused_with_their_place() {
@@ -49,10 +49,9 @@ fn wrong_types_are_refused_with_their_place() {
 
 #[test]
 fn selector_has_a_matcher_that_is_not_empty() {
-    assert_eq!(parse_selector("{a!=\"\"}").unwrap().matchers.len(), 1);
-    assert_eq!(parse_selector("sum{a=~\"x\"}").unwrap().name.as_deref(), Some("sum"));
-    assert!(parse_selector("{a=~\".*\"}").is_err());
-    assert!(parse_selector("a + b").is_err());
+    assert!(parse("{a!=\"\"}").is_ok());
+    assert!(parse("sum{a=~\"x\"}").is_ok());
+    assert!(parse("{a=~\".*\"}").is_err());
 }
 
 #[test]
@@ -78,8 +77,41 @@ fn expression_has_the_meaning_that_it_has_in_go() {
         assert!(regexp.is_match(yes), "{text} matches {yes}");
         assert!(!regexp.is_match(no), "{text} does not match {no}");
     }
-    for bad in ["(", "a)|(b", "[a", r"\", "*", r"\y", "a{1001}b{"] {
-        let result = Regexp::new(bad);
-        assert_eq!(result.is_err(), bad != "a{1001}b{", "{bad}: {result:?}");
+    for bad in ["(", "a)|(b", "[a", "\\", "*", r"\y", "x{2000}", "(?x)a b"] {
+        assert!(Regexp::new(bad).is_err(), "{bad}");
     }
+    // Each brace is looked at once.
+    assert!(Regexp::new(&"{".repeat(60_000)).is_ok());
+}
+
+#[test]
+fn regular_expressions_of_a_text_are_limited() {
+    let most = limits::REGEXPS_MAX;
+    let text = |count: usize| format!("{{{}}}", vec!["a=~\"x\""; count].join(","));
+    assert!(parse(&text(most)).is_ok());
+    let error = parse(&text(most + 1)).unwrap_err();
+    assert_eq!(error.message, format!("the expression has more than {most} regular expressions"));
+}
+
+#[test]
+fn duration_has_units_in_order() {
+    for (text, milliseconds) in [("5m", 300_000), ("1h30m", 5_400_000), ("4d500ms", 345_600_500)] {
+        assert_eq!(parse_duration(text), Ok(milliseconds));
+        assert_eq!(parse(text).unwrap().to_string(), text);
+    }
+    assert_eq!(parse("8d").unwrap().to_string(), "8d", "no whole weeks");
+    for (text, error) in [
+        ("5m1h", "not a valid duration string: \"5m1h\""),
+        ("5hs", "unknown unit \"hs\" in duration \"5hs\""),
+        ("300y", "duration out of range"),
+    ] {
+        assert_eq!(parse_duration(text).unwrap_err(), error);
+    }
+}
+
+#[test]
+fn numbers_and_strings_are_written_as_go_writes_them() {
+    assert_eq!(show_number(1e21), "1000000000000000000000");
+    assert_eq!(show_number(-0.0), "-0");
+    assert_eq!(quote(b"a\n\"\xff\x00\x7f"), r#""a\n\"\xff\x00\x7f""#);
 }

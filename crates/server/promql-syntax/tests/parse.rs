@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use promql_syntax::{ExprKind, ParseError, Span, limits, parse, pretty, to_json};
+use promql_syntax::{ExprKind, ParseError, TextSpan, limits, parse, pretty, to_json};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -90,11 +90,11 @@ fn tree_has_the_form_of_parse_query() {
 fn every_node_knows_its_place() {
     let text = "1 + sum(a{x=\"1\"}[5m] offset 1m)";
     let wrong = parse(text).unwrap_err();
-    assert_eq!(wrong.span, Span { start: 8, end: 30 });
+    assert_eq!(wrong.span, TextSpan { start: 8, end: 30 });
     let expr = parse("sum(a offset 1m) by (x) + 2").unwrap();
     let ExprKind::Binary(binary) = &expr.kind else { panic!("{expr}") };
-    assert_eq!(binary.left.span, Span { start: 0, end: 23 });
-    assert_eq!(binary.right.span, Span { start: 26, end: 27 });
+    assert_eq!(binary.left.span, TextSpan { start: 0, end: 23 });
+    assert_eq!(binary.right.span, TextSpan { start: 26, end: 27 });
 }
 
 #[test]
@@ -145,6 +145,10 @@ fn errors_have_the_texts_of_prometheus() {
 
 #[test]
 fn deep_and_long_texts_are_refused() {
+    with_stack(deep_and_long_texts);
+}
+
+fn deep_and_long_texts() {
     let most = usize::from(limits::DEPTH_MAX);
     assert!(parse(&vec!["a"; most].join("+")).is_ok());
     for deep in [
@@ -161,6 +165,33 @@ fn deep_and_long_texts_are_refused() {
     }
     let long = format!("a{{b=\"{}\"}}", "x".repeat(limits::TEXT_BYTES_MAX));
     assert!(error(&long).contains("at most 65536 are read"));
+}
+
+/// Runs a test on a thread with the stack that is asked for.
+fn with_stack(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(limits::STACK_BYTES);
+    thread.spawn(test).unwrap().join().unwrap();
+}
+
+/// Returns an expression of repeated parts, with the parentheses that they open closed.
+fn nested(part: &str, depth: usize) -> String {
+    let close = if part.ends_with('(') { ")" } else { "" };
+    format!("{}a{}", part.repeat(depth), close.repeat(depth))
+}
+
+#[test]
+fn deepest_trees_are_read_and_written_within_the_stack() {
+    with_stack(|| {
+        for part in ["(", "abs(", "sum(", "-", "a+", "a^", "a+("] {
+            let is_refused = |depth: &usize| parse(&nested(part, *depth)).is_err();
+            let deepest = usize::from(limits::DEPTH_MAX);
+            let depth = (1..=deepest).rev().find(|depth| !is_refused(depth)).unwrap();
+            assert!(depth > 80, "{part} {depth}");
+            let expr = parse(&nested(part, depth)).unwrap();
+            assert!(!pretty(&expr).is_empty() && to_json(&expr).is_object());
+        }
+        assert!(parse(&format!("{}a[{}", "(".repeat(250), "(".repeat(200))).is_err());
+    });
 }
 
 #[test]

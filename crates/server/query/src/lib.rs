@@ -6,7 +6,6 @@
 //! series are complete. A query keeps within its [`Budget`].
 
 mod apply;
-mod budget;
 mod eval;
 mod filter;
 mod func;

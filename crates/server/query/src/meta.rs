@@ -2,8 +2,8 @@
 
 use series::{NameKind, NameList, Selector, Store, Test, TimeRange, WriteError};
 
-use super::budget::Budget;
 use super::parse::{Fields, Query, TagTests, read_range, read_where, text};
+use budget::Budget;
 
 /// Memory of the names that are read at a time, in bytes. Every query may hold that much.
 const PAGE_BYTES: usize = 12 << 20;

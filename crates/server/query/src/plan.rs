@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use series::{Direction, RowName, Selector, Series, Snapshot, Store, Test};
 
-use super::budget::{Budget, HeldMemory};
 use super::merge::Joined;
 use super::parse::{Query, Regroup, What, is_exactly};
 use super::read::Reader;
 use super::row::{Column, NamedRowSet, NamedRows, Rows};
 use super::steps::{Summed, total};
+use budget::{Budget, HeldMemory};
 
 /// Estimated memory of a matching series and its share of a line, in bytes.
 const SERIES_BYTES: usize = 1024;

@@ -12,12 +12,12 @@ use series::{
     Value,
 };
 
-use super::budget::{Budget, HeldMemory};
 use super::func::Func;
 use super::merge::{Frontier, Merged};
 use super::parse::Query;
 use super::row::{Cells, RowOut, Rows};
 use super::steps::{Grid, Summed, all_steps, extremes, total};
+use budget::{Budget, HeldMemory};
 
 /// Memory of an event in addition to its text, in bytes.
 const ROW_BYTES: usize = 64;
@@ -343,9 +343,9 @@ impl<M: FnOnce(&Budget) -> Result<Lot, String>> Iterator for Lazy<M> {
 mod tests {
     use std::sync::atomic::AtomicU32;
 
-    use super::super::budget::{Memory, QUERY_TIME_MAX};
     use super::super::{Query, run, tests::store};
     use super::*;
+    use budget::{Memory, QUERY_TIME_MAX};
 
     #[test]
     fn query_stops_when_its_client_disconnects_midway() {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use series::Value;
 
-use super::budget::HeldMemory;
 use super::func::Func;
+use budget::HeldMemory;
 
 /// One row of an answer.
 #[derive(Debug, Clone, PartialEq)]

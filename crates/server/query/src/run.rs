@@ -7,13 +7,13 @@ use bytes::Bytes;
 use series::{Direction, Store, Value};
 
 use super::apply::{self, Function, Share};
-use super::budget::Budget;
 use super::merge::Frontier;
 use super::output::Output;
 use super::parse::{Query, What};
 use super::plan::LineSum;
 use super::row::{Cells, Column, NamedRowSet, NamedRows, RowOut, Rows};
 use super::{meta, plan};
+use budget::Budget;
 
 /// Runs a query and passes pieces of the answer to `send`, which returns false to stop. Returns the
 /// reason if the answer is incomplete, so that the client can see that more rows would have

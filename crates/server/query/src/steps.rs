@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use series::{Direction, Extreme, Found, Series, SeriesReadError, Snapshot, Summary, TimeRange};
 
-use super::budget::Budget;
+use budget::Budget;
 
 /// Memory of a combined step, in bytes: about that of its summary.
 const STEP_BYTES: usize = 128;

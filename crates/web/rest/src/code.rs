@@ -78,7 +78,7 @@ codes! {
     FileInaccessible = 1005, BAD_REQUEST, "the file cannot be read or written",
         "let the server's user read and write the file and its folder";
     FileMissing = 1006, BAD_REQUEST, "there is no such file",
-        "name one of the files that there are";
+        "name an existing file";
     Busy = 1017, SERVICE_UNAVAILABLE, "the server is not ready for this request",
         "try again a little later";
     FieldMissing = 1103, BAD_REQUEST, "no such field",
@@ -149,8 +149,8 @@ codes! {
     AgentInGroup = 1751, BAD_REQUEST, "the agent is in the group already",
         "nothing is left to do";
     OtherGroupsDenied = 1752, BAD_REQUEST,
-        "the agent is in another group that the caller may not take it out of",
-        "leave force_single_group away, or ask for group:modify_assignments on its groups";
+        "the caller may not remove the agent from one of its other groups",
+        "omit force_single_group, or ask for group:modify_assignments on its groups";
     ScanTooNew = 1760, BAD_REQUEST,
         "only possible for agents of versions below 3.12, of which there are none here",
         "remove the agent to clear what is known of it";

@@ -1,7 +1,7 @@
 //! Memory held by queries.
 
 use super::*;
-use crate::budget::HeldMemory;
+use budget::HeldMemory;
 
 fn empty() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Limits of one query: time, and memory for rows that were read and not yet written.
 //!
 //! A query that exceeds a limit ends with an error; rows already written stay in the answer. All
-//! queries of a port share [`MEMORY_ALL_MAX`]. Each may also hold [`MEMORY_SURE`] of its own,
+//! queries of a port share `MEMORY_ALL_MAX`. Each may also hold `MEMORY_SURE` of its own,
 //! whatever the others hold, so that a large query does not make a small one fail.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,9 +21,9 @@ const MEMORY_ALL_MAX: usize = 1 << 30;
 #[derive(Debug, Clone, Default)]
 pub struct Memory(Arc<AtomicUsize>);
 
-#[cfg(test)]
 impl Memory {
-    pub(super) fn held_bytes(&self) -> usize {
+    /// Returns what all queries hold now, bytes.
+    pub fn held_bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -74,7 +74,7 @@ impl Budget {
     /// # Errors
     /// Returns an error if the time is over, the client has disconnected, or a limit was exceeded
     /// before.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         if let Some(why) = self.over() {
             return Err(why.to_owned());
         }
@@ -90,7 +90,7 @@ impl Budget {
     }
 
     /// Returns a reservation of zero bytes.
-    pub(super) fn nothing(&self) -> HeldMemory {
+    pub fn nothing(&self) -> HeldMemory {
         HeldMemory { budget: self.clone(), bytes: 0 }
     }
 
@@ -116,7 +116,7 @@ impl Budget {
 }
 
 /// Memory that a query holds until this is dropped.
-pub(super) struct HeldMemory {
+pub struct HeldMemory {
     budget: Budget,
     bytes: usize,
 }
@@ -126,7 +126,7 @@ impl HeldMemory {
     ///
     /// # Errors
     /// Returns an error if the query must end.
-    pub(super) fn set(&mut self, bytes: usize) -> Result<(), String> {
+    pub fn set(&mut self, bytes: usize) -> Result<(), String> {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if bytes < before {
             self.budget.give(before - bytes);

@@ -1,0 +1,171 @@
+//! The labels of series: `series`, `labels` and `label/NAME/values`. The series are those that the store
+//! has, whatever times are asked for.
+
+use std::collections::BTreeSet;
+
+use axum::extract::{Path, RawQuery, State};
+use axum::response::Response;
+use budget::Budget;
+use bytes::Bytes;
+use promql::{Labels, Notes};
+use promql_syntax::{ExprKind, LabelMatcher, parse};
+use serde_json::json;
+
+use crate::form::Form;
+use crate::turn::TIMEOUT;
+use crate::{Refusal, Served, Told, answer, query};
+
+/// The version of the reference. Clients choose by it what they ask for.
+const REFERENCE: &str = "3.16.0";
+
+/// Answers with the labels of each series that passes one of the selectors.
+pub(crate) async fn series(
+    State(served): State<Served>,
+    RawQuery(query): RawQuery,
+    form: Bytes,
+) -> Response {
+    let told = async {
+        let form = Form::new(query.as_deref(), &form)?;
+        if form.texts("match[]")?.is_empty() {
+            return Err(Refusal::bad_data("no match[] parameter provided"));
+        }
+        let write = |labels: &Labels| {
+            let pairs = labels.iter().map(|(name, value)| (name.to_owned(), json!(value)));
+            [serde_json::Value::Object(pairs.collect()).to_string()].to_vec()
+        };
+        list(&served, &form, write).await
+    };
+    answer(told.await)
+}
+
+/// Answers with the names of labels.
+pub(crate) async fn labels(
+    State(served): State<Served>,
+    RawQuery(query): RawQuery,
+    form: Bytes,
+) -> Response {
+    let told = async {
+        let form = Form::new(query.as_deref(), &form)?;
+        let write =
+            |labels: &Labels| labels.iter().map(|(name, _)| json!(name).to_string()).collect();
+        list(&served, &form, write).await
+    };
+    answer(told.await)
+}
+
+/// Answers with the values of a label, whose name may be written in the escape of Prometheus.
+pub(crate) async fn values(
+    State(served): State<Served>,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let told = async {
+        let form = Form::new(query.as_deref(), &[])?;
+        let name = unescaped(&name);
+        let write = move |labels: &Labels| {
+            let value = labels.get(&name);
+            if value.is_empty() { Vec::new() } else { vec![json!(value).to_string()] }
+        };
+        list(&served, &form, write).await
+    };
+    answer(told.await)
+}
+
+/// Answers with the version of the reference; our own is the revision.
+pub(crate) async fn buildinfo() -> Response {
+    let data = json!({
+        "version": REFERENCE, "revision": concat!("holdfast-", env!("CARGO_PKG_VERSION")),
+        "branch": "", "buildUser": "", "buildDate": "", "goVersion": "",
+    });
+    answer(Ok(Told { data: data.to_string(), notes: Notes::default(), query: String::new() }))
+}
+
+/// Returns a sorted list of what is written of each series, each once.
+async fn list(
+    served: &Served,
+    form: &Form,
+    write: impl Fn(&Labels) -> Vec<String> + Send + 'static,
+) -> Result<Told, Refusal> {
+    let (selectors, limit) = (form.texts("match[]")?, form.limit()?);
+    let timeout = form.timeout(TIMEOUT)?;
+    let (store, memory) = (served.store.clone(), served.turns.memory.clone());
+    let turn = move |client: crate::turn::Client| {
+        let budget = Budget::new(timeout, memory, move || client.is_gone());
+        let selectors =
+            selectors.iter().map(|text| matchers(text)).collect::<Result<Vec<_>, _>>()?;
+        let all = if selectors.is_empty() { vec![Vec::new()] } else { selectors };
+        let failed = |error| query::refusal(error, &budget);
+        let mut found: BTreeSet<String> = BTreeSet::new();
+        let (mut held, mut bytes) = (budget.nothing(), 0);
+        for matchers in &all {
+            let series = promql::find(&store, matchers, &budget).map_err(failed)?;
+            for text in series.iter().flat_map(|(labels, _)| write(labels)) {
+                bytes += text.len() + 48;
+                found.insert(text);
+                held.set(bytes).map_err(promql::QueryError::Over).map_err(failed)?;
+            }
+            bytes = found.iter().map(|text| text.len() + 48).sum();
+        }
+        let cut = limit > 0 && found.len() > limit;
+        let kept = if cut { limit } else { found.len() };
+        let list: Vec<String> = found.into_iter().take(kept).collect();
+        let mut notes = Notes::default();
+        if cut {
+            notes.warn_plain("results truncated due to limit");
+        }
+        Ok(Told { data: format!("[{}]", list.join(",")), notes, query: String::new() })
+    };
+    served.turns.run(timeout, turn).await
+}
+
+/// Returns the matchers of a selector.
+fn matchers(text: &str) -> Result<Vec<LabelMatcher>, Refusal> {
+    let expr = parse(text).map_err(|error| Refusal::parameter("match[]", error))?;
+    match expr.kind {
+        ExprKind::Vector(selector) if expr.span.end > 0 => Ok(selector.matchers),
+        _ => Err(Refusal::parameter("match[]", "only a selector of series is allowed")),
+    }
+}
+
+/// Returns a name without the escape of Prometheus: `U__`, then `_HEX_` for a character, `__` for `_`.
+fn unescaped(name: &str) -> String {
+    let Some(escaped) = name.strip_prefix("U__") else { return name.to_owned() };
+    let mut out = String::new();
+    let mut rest = escaped;
+    while let Some((plain, after)) = rest.split_once('_') {
+        out.push_str(plain);
+        if let Some(after) = after.strip_prefix('_') {
+            out.push('_');
+            rest = after;
+            continue;
+        }
+        let code = after.split_once('_');
+        let decoded = code.and_then(|(hex, after)| {
+            let c = u32::from_str_radix(hex, 16).ok().and_then(char::from_u32)?;
+            Some((c, after))
+        });
+        // Not an escape: the name means itself.
+        let Some((c, after)) = decoded else { return name.to_owned() };
+        out.push(c);
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escaped_name_is_read() {
+        for (escaped, name) in [
+            ("U__cpu_2e_user", "cpu.user"),
+            ("U__a__b", "a_b"),
+            ("plain_name", "plain_name"),
+            ("U__bad_zz", "U__bad_zz"),
+        ] {
+            assert_eq!(unescaped(escaped), name);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Aggregations over series. The simple ones hold one accumulator for each group and step.
+
+use std::collections::HashMap;
+
+use promql_syntax::{Aggregate, Aggregation, Expr, TextSpan};
+
+use crate::eval::{Emit, Evaluator, text};
+use crate::labels::Labels;
+use crate::math::{Mean, Sum, nan_first, nan_last, quantile};
+use crate::rows::{Row, Rows, is_absent, over};
+use crate::{ABSENT, Eval, failed};
+
+/// The state of one group at one step.
+#[derive(Debug, Clone)]
+enum Cell {
+    Empty,
+    Sum(Sum),
+    Mean(Mean),
+    /// Count, mean, and sum of squared distances from it.
+    Variance(f64, f64, f64),
+    Value(f64),
+    Values(Vec<f64>),
+}
+
+impl Cell {
+    fn first(op: Aggregation, value: f64) -> Self {
+        match op {
+            Aggregation::Sum => Self::Sum(Sum::of(value)),
+            Aggregation::Avg => Self::Mean(Mean::of(value)),
+            Aggregation::Stddev | Aggregation::Stdvar => {
+                Self::Variance(1.0, value, if value.is_finite() { 0.0 } else { f64::NAN })
+            }
+            Aggregation::Count | Aggregation::Group => Self::Value(1.0),
+            Aggregation::Quantile => Self::Values(vec![value]),
+            _ => Self::Value(value),
+        }
+    }
+
+    fn add(&mut self, op: Aggregation, value: f64) {
+        match self {
+            Self::Empty => *self = Self::first(op, value),
+            Self::Sum(sum) => *sum = sum.plus(value),
+            Self::Mean(mean) => mean.add(value),
+            Self::Variance(count, mean, squares) => {
+                *count += 1.0;
+                let delta = value - *mean;
+                *mean += delta / *count;
+                *squares += delta * (value - *mean);
+            }
+            Self::Values(values) => values.push(value),
+            Self::Value(known) => match op {
+                Aggregation::Count => *known += 1.0,
+                Aggregation::Min if *known > value || known.is_nan() => *known = value,
+                Aggregation::Max if *known < value || known.is_nan() => *known = value,
+                _ => {}
+            },
+        }
+    }
+
+    fn value(&mut self, op: Aggregation, q: f64) -> f64 {
+        match self {
+            Self::Empty => ABSENT,
+            Self::Sum(sum) => sum.total(),
+            Self::Mean(mean) => mean.value(),
+            Self::Variance(count, _, squares) if op == Aggregation::Stddev => {
+                (*squares / *count).sqrt()
+            }
+            Self::Variance(count, _, squares) => *squares / *count,
+            Self::Value(value) => *value,
+            Self::Values(values) => quantile(q, values),
+        }
+    }
+}
+
+impl Evaluator<'_> {
+    /// Evaluates an aggregation.
+    pub(crate) fn aggregate(&self, aggregate: &Aggregate, emit: Emit<'_>) -> Eval<()> {
+        match (aggregate.op, &aggregate.param) {
+            (Aggregation::CountValues, Some(label)) => {
+                self.count_values(aggregate, &text(label), emit)
+            }
+            (Aggregation::Topk | Aggregation::Bottomk | Aggregation::Limitk, Some(param)) => {
+                self.some_of(aggregate, param, emit)
+            }
+            (Aggregation::LimitRatio, Some(param)) => self.share_of(aggregate, param, emit),
+            _ => self.grouped(aggregate, emit),
+        }
+    }
+
+    fn grouped(&self, aggregate: &Aggregate, emit: Emit<'_>) -> Eval<()> {
+        let op = aggregate.op;
+        let q = match (&aggregate.param, op) {
+            (Some(param), Aggregation::Quantile) => {
+                let q = self.scalar(param)?;
+                self.note_quantiles(&q, param.span);
+                q
+            }
+            _ => Vec::new(),
+        };
+        let mut groups: HashMap<Labels, usize> = HashMap::new();
+        let mut list: Vec<(Labels, Vec<Cell>)> = Vec::new();
+        let (mut held, mut bytes) = (self.shared.budget.nothing(), 0);
+        self.each(&aggregate.expr, &mut |labels, row| {
+            let labels = labels.matching(&aggregate.labels, !aggregate.without);
+            let at = *groups.entry(labels).or_insert_with_key(|labels| {
+                bytes += 2 * labels.bytes() + 64 + row.len() * size_of::<Cell>();
+                list.push((labels.clone(), vec![Cell::Empty; row.len()]));
+                list.len() - 1
+            });
+            if op == Aggregation::Quantile {
+                bytes += 8 * row.len();
+            }
+            held.set(bytes).map_err(over)?;
+            let Some((_, cells)) = list.get_mut(at) else { return Ok(()) };
+            for (cell, value) in cells.iter_mut().zip(row).filter(|(_, value)| !is_absent(*value)) {
+                cell.add(op, value);
+            }
+            Ok(())
+        })?;
+        for (labels, cells) in list {
+            let q = q.iter().copied().chain(std::iter::repeat(f64::NAN));
+            let row = cells.into_iter().zip(q).map(|(mut cell, q)| cell.value(op, q)).collect();
+            emit(labels, row)?;
+        }
+        Ok(())
+    }
+
+    /// Warns of quantiles that are none.
+    pub(crate) fn note_quantiles(&self, q: &[f64], span: TextSpan) {
+        for q in q.iter().filter(|q| !(0.0..=1.0).contains(*q)) {
+            let q = promql_syntax::show_number(*q);
+            let text = format!("quantile value should be between 0 and 1, got {q}");
+            self.shared.notes.borrow_mut().warn(&text, span);
+        }
+    }
+
+    fn count_values(&self, aggregate: &Aggregate, label: &str, emit: Emit<'_>) -> Eval<()> {
+        if label.is_empty() {
+            return failed(format!("invalid label name {label:?}"));
+        }
+        let mut grouped = aggregate.labels.clone();
+        if !aggregate.without {
+            grouped.push(label.to_owned());
+        }
+        let group = |labels: &Labels, value: f64| {
+            let mut labels = labels.clone();
+            labels.set(label, &promql_syntax::show_number(value));
+            labels.matching(&grouped, !aggregate.without)
+        };
+        let mut counts = Rows::new(self.grid.count, self.shared.budget);
+        self.each(&aggregate.expr, &mut |labels, row| {
+            let present = row.into_iter().enumerate().filter(|(_, value)| !is_absent(*value));
+            for (step, value) in present {
+                counts.count(&group(&labels, value), step)?;
+            }
+            Ok(())
+        })?;
+        Self::emit_all(counts, emit)
+    }
+
+    /// Evaluates `topk`, `bottomk` and `limitk`: at each step, some series of each group.
+    fn some_of(&self, aggregate: &Aggregate, param: &Expr, emit: Emit<'_>) -> Eval<()> {
+        let ks = self.scalar(param)?;
+        if ks.iter().all(|k| *k < 1.0) {
+            return Ok(());
+        }
+        ks.iter().try_for_each(|k| check_number(*k))?;
+        let mut rows = self.rows(&aggregate.expr)?.list;
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        let mut known: HashMap<Labels, usize> = HashMap::new();
+        for (at, (labels, _)) in rows.iter().enumerate() {
+            let group = labels.matching(&aggregate.labels, !aggregate.without);
+            let next = known.len();
+            let group = *known.entry(group).or_insert(next);
+            groups.resize_with(groups.len().max(group + 1), Vec::new);
+            if let Some(members) = groups.get_mut(group) {
+                members.push(at);
+            }
+        }
+        // The ranks of an instant query are the order of the answer.
+        let mut order: Vec<usize> = Vec::with_capacity(rows.len());
+        for members in groups {
+            let mut ranked = members.clone();
+            for (step, k) in ks.iter().enumerate() {
+                ranked = keep_some(aggregate.op, &members, &mut rows, step, *k);
+            }
+            order.extend(if self.grid.count == 1 { ranked } else { members });
+        }
+        for at in order {
+            if let Some((labels, row)) = rows.get_mut(at) {
+                emit_present(std::mem::take(labels), std::mem::take(row), emit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Evaluates `limit_ratio`: a share of all series, always the same ones.
+    fn share_of(&self, aggregate: &Aggregate, param: &Expr, emit: Emit<'_>) -> Eval<()> {
+        let ratios = self.scalar(param)?;
+        if ratios.iter().any(|ratio| ratio.is_nan()) {
+            return failed("Ratio value is NaN");
+        }
+        for ratio in ratios.iter().filter(|ratio| ratio.abs() > 1.0) {
+            let text = format!(
+                "ratio value should be between -1 and 1, got {}, capping to {}",
+                promql_syntax::show_number(*ratio),
+                ratio.signum()
+            );
+            self.shared.notes.borrow_mut().warn(&text, param.span);
+        }
+        self.each(&aggregate.expr, &mut |labels, mut row| {
+            let place = place(&labels);
+            let lost = |ratio: f64| !is_within(place, ratio.clamp(-1.0, 1.0));
+            let lost = row.iter_mut().zip(&ratios).filter(|(_, ratio)| lost(**ratio));
+            lost.for_each(|(value, _)| *value = ABSENT);
+            emit_present(labels, row, emit)
+        })
+    }
+}
+
+/// Refuses a number of series that is none.
+fn check_number(k: f64) -> Eval<()> {
+    let shown = promql_syntax::show_number(k);
+    if k.is_nan() {
+        failed("Parameter value is NaN")
+    } else if k <= i64::MIN as f64 {
+        failed(format!("Scalar value {shown} underflows int64"))
+    } else if k >= i64::MAX as f64 {
+        failed(format!("Scalar value {shown} overflows int64"))
+    } else {
+        Ok(())
+    }
+}
+
+/// Removes the values of a step but for some of a group. Returns the rows that keep theirs, in order.
+fn keep_some(
+    op: Aggregation,
+    members: &[usize],
+    rows: &mut [(Labels, Row)],
+    step: usize,
+    k: f64,
+) -> Vec<usize> {
+    let value =
+        |at: usize| rows.get(at).and_then(|(_, row)| row.get(step)).copied().unwrap_or(ABSENT);
+    let mut ranked: Vec<usize> =
+        members.iter().copied().filter(|at| !is_absent(value(*at))).collect();
+    match op {
+        Aggregation::Topk => ranked.sort_by(|a, b| nan_first(value(*b), value(*a))),
+        Aggregation::Bottomk => ranked.sort_by(|a, b| nan_last(value(*a), value(*b))),
+        _ => {}
+    }
+    let kept = if k < 1.0 { 0 } else { (k as usize).min(ranked.len()) };
+    for at in ranked.split_off(kept) {
+        let cell = rows.get_mut(at).and_then(|(_, row)| row.get_mut(step));
+        if let Some(cell) = cell {
+            *cell = ABSENT;
+        }
+    }
+    ranked
+}
+
+/// Returns true if a place between 0 and 1 is within a share; a negative one counts from the end.
+fn is_within(place: f64, ratio: f64) -> bool {
+    if ratio < 0.0 { place >= 1.0 + ratio } else { place < ratio }
+}
+
+/// Hands on a row if it has a value.
+fn emit_present(labels: Labels, row: Row, emit: Emit<'_>) -> Eval<()> {
+    if row.iter().all(|value| is_absent(*value)) { Ok(()) } else { emit(labels, row) }
+}
+
+/// Returns a number from 0 to 1 that the labels alone decide. Source: the hash FNV-1a, 64 bits.
+fn place(labels: &Labels) -> f64 {
+    let text = labels.to_string();
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash as f64 / u64::MAX as f64
+}

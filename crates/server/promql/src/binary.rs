@@ -1,0 +1,245 @@
+//! Binary operators.
+
+use std::collections::HashMap;
+
+use promql_syntax::{Binary, BinaryOp, Cardinality, TextSpan, Type, VectorMatching};
+
+use crate::eval::{Emit, Evaluator};
+use crate::labels::Labels;
+use crate::operator::{arithmetic, keeps};
+use crate::rows::{Row, Rows, is_absent};
+use crate::{ABSENT, Eval, failed};
+
+/// Returns true if the answer is no longer of the metric.
+fn drops_name(binary: &Binary) -> bool {
+    !binary.op.is_comparison() || binary.returns_bool
+}
+
+impl Evaluator<'_> {
+    pub(crate) fn binary(&self, binary: &Binary, span: TextSpan, emit: Emit<'_>) -> Eval<()> {
+        if matches!(binary.op, BinaryOp::TrimLower | BinaryOp::TrimUpper) {
+            let text = format!(
+                "incompatible sample types encountered for binary operator {:?}: float {} float",
+                binary.op.text(),
+                binary.op.text()
+            );
+            self.shared.notes.borrow_mut().info(&text, span);
+            return Ok(());
+        }
+        match (binary.left.ty(), binary.right.ty(), &binary.matching) {
+            (Type::Vector, Type::Vector, Some(matching)) if binary.op.is_set() => {
+                self.set(binary, matching, emit)
+            }
+            (Type::Vector, Type::Vector, Some(matching)) => self.matched(binary, matching, emit),
+            (Type::Vector, _, _) => self.with_scalar(binary, false, emit),
+            _ => self.with_scalar(binary, true, emit),
+        }
+    }
+
+    /// Evaluates an operator between a vector and a number. `swapped`: the number stands first.
+    fn with_scalar(&self, binary: &Binary, swapped: bool, emit: Emit<'_>) -> Eval<()> {
+        let (vector, number) =
+            if swapped { (&binary.right, &binary.left) } else { (&binary.left, &binary.right) };
+        let numbers = self.scalar(number)?;
+        let value = |value: f64, number: f64| {
+            let (left, right) = if swapped { (number, value) } else { (value, number) };
+            match keeps(binary.op, left, right) {
+                Some(kept) if binary.returns_bool => f64::from(u8::from(kept)),
+                Some(true) => value,
+                Some(false) => ABSENT,
+                None => arithmetic(binary.op, left, right),
+            }
+        };
+        let mut rows = Rows::new(self.grid.count, self.shared.budget);
+        self.each(vector, &mut |labels, mut row| {
+            let cells = row.iter_mut().zip(&numbers).filter(|(cell, _)| !is_absent(**cell));
+            cells.for_each(|(cell, number)| *cell = value(*cell, *number));
+            if drops_name(binary) {
+                rows.add(&labels.without_name(), &row)
+            } else if row.iter().all(|value| is_absent(*value)) {
+                Ok(())
+            } else {
+                emit(labels, row)
+            }
+        })?;
+        Self::emit_all(rows, emit)
+    }
+
+    /// Evaluates `and`, `or` and `unless`.
+    fn set(&self, binary: &Binary, matching: &VectorMatching, emit: Emit<'_>) -> Eval<()> {
+        let left = self.rows(&binary.left)?;
+        let right = self.rows(&binary.right)?;
+        let key = |labels: &Labels| labels.matching(&matching.labels, matching.on);
+        let present = |rows: &Rows| {
+            let mut present: HashMap<Labels, Vec<bool>> = HashMap::new();
+            for (labels, row) in &rows.list {
+                let steps = present.entry(key(labels)).or_insert_with(|| vec![false; row.len()]);
+                steps.iter_mut().zip(row).for_each(|(is, value)| *is |= !is_absent(*value));
+            }
+            present
+        };
+        let others = present(if binary.op == BinaryOp::Or { &left } else { &right });
+        let filter = |labels: &Labels, mut row: Row, wanted: bool| {
+            let steps = others.get(&key(labels));
+            let is = |step: usize| steps.and_then(|steps| steps.get(step)).copied();
+            let lost = |step: &usize| is(*step).unwrap_or(false) != wanted;
+            let steps = (0..row.len()).filter(lost);
+            steps.for_each(|step| row.get_mut(step).into_iter().for_each(|cell| *cell = ABSENT));
+            row
+        };
+        let mut out = Rows::new(self.grid.count, self.shared.budget);
+        match binary.op {
+            BinaryOp::Or => {
+                left.list.into_iter().try_for_each(|(labels, row)| out.add(&labels, &row))?;
+                for (labels, row) in right.list {
+                    let row = filter(&labels, row, false);
+                    out.add(&labels, &row)?;
+                }
+            }
+            op => {
+                for (labels, row) in left.list {
+                    let row = filter(&labels, row, op == BinaryOp::And);
+                    out.add(&labels, &row)?;
+                }
+            }
+        }
+        out.list.retain(|(_, row)| row.iter().any(|value| !is_absent(*value)));
+        Self::emit_all(out, emit)
+    }
+
+    /// Evaluates an operator between the series of two vectors that match.
+    fn matched(&self, binary: &Binary, matching: &VectorMatching, emit: Emit<'_>) -> Eval<()> {
+        let (left, right) = (self.rows(&binary.left)?, self.rows(&binary.right)?);
+        let swapped = matching.cardinality == Cardinality::OneToMany;
+        let (many, one) = if swapped { (right, left) } else { (left, right) };
+        let key = |labels: &Labels| labels.matching(&matching.labels, matching.on);
+        let mut ones: HashMap<Labels, Vec<usize>> = HashMap::new();
+        for (at, (labels, _)) in one.list.iter().enumerate() {
+            ones.entry(key(labels)).or_default().push(at);
+        }
+        let mut pairing = Pairing { binary, matching, swapped, one: &one, taken: HashMap::new() };
+        let mut out = Rows::new(self.grid.count, self.shared.budget);
+        for members in ones.values().filter(|members| members.len() > 1) {
+            pairing.check_one_side(members)?;
+        }
+        for (labels, row) in &many.list {
+            let key = key(labels);
+            if let Some(members) = ones.get(&key) {
+                pairing.pair(&key, labels, row, members, &mut out)?;
+            }
+        }
+        out.list.retain(|(_, row)| row.iter().any(|value| !is_absent(*value)));
+        Self::emit_all(out, emit)
+    }
+}
+
+/// Pairs the series of two sides.
+struct Pairing<'p> {
+    binary: &'p Binary,
+    matching: &'p VectorMatching,
+    /// The side of many is the right one.
+    swapped: bool,
+    one: &'p Rows,
+    /// The steps at which a match of this key, or an answer with these labels, exists already.
+    taken: HashMap<(Labels, Labels), Vec<bool>>,
+}
+
+impl Pairing<'_> {
+    /// Refuses two series of the side of one with a value at the same step.
+    fn check_one_side(&self, members: &[usize]) -> Eval<()> {
+        let rows: Vec<&(Labels, Row)> =
+            members.iter().filter_map(|at| self.one.list.get(*at)).collect();
+        for step in 0..rows.first().map_or(0, |(_, row)| row.len()) {
+            let has = |row: &Row| row.get(step).is_some_and(|value| !is_absent(*value));
+            let mut present = rows.iter().filter(|(_, row)| has(row)).map(|(labels, _)| labels);
+            if let (Some(a), Some(b)) = (present.next(), present.next()) {
+                return self.two_on_one_side(a, b);
+            }
+        }
+        Ok(())
+    }
+
+    fn two_on_one_side(&self, a: &Labels, b: &Labels) -> Eval<()> {
+        let group = a.matching(&self.matching.labels, self.matching.on);
+        let side = if self.swapped { "left" } else { "right" };
+        let mut both = [a.to_string(), b.to_string()];
+        both.sort();
+        failed(format!(
+            "found duplicate series for the match group {group} on the {side} hand-side of the \
+             operation: [{}];many-to-many matching not allowed: matching labels must be unique on one \
+             side",
+            both.join(", ")
+        ))
+    }
+
+    /// Adds the answers of one series of the side of many.
+    fn pair(
+        &mut self,
+        key: &Labels,
+        labels: &Labels,
+        row: &[f64],
+        members: &[usize],
+        out: &mut Rows,
+    ) -> Eval<()> {
+        for (other, values) in members.iter().filter_map(|at| self.one.list.get(*at)) {
+            let answer = self.labels(labels, other);
+            let steps = row.iter().zip(values).enumerate();
+            let present = steps.filter(|(_, (many, one))| !is_absent(**many) && !is_absent(**one));
+            for (step, (many, one)) in present {
+                self.take(key, &answer, step, row.len())?;
+                let value = self.value(*many, *one);
+                value.map_or(Ok(()), |value| out.set(&answer, step, value))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a step for a match. Each has one answer, with several series on the side of many one for
+    /// each set of labels.
+    fn take(&mut self, key: &Labels, answer: &Labels, step: usize, steps: usize) -> Eval<()> {
+        let one_to_one = self.matching.cardinality == Cardinality::OneToOne;
+        let answer = if one_to_one { Labels::default() } else { answer.clone() };
+        let taken = self.taken.entry((key.clone(), answer)).or_insert_with(|| vec![false; steps]);
+        match taken.get_mut(step) {
+            Some(taken) if *taken && one_to_one => failed(
+                "multiple matches for labels: many-to-one matching must be explicit \
+                 (group_left/group_right)",
+            ),
+            Some(taken) if *taken => {
+                failed("multiple matches for labels: grouping labels must ensure unique matches")
+            }
+            Some(taken) => {
+                *taken = true;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the value of a pair; `None` if a comparison drops it.
+    fn value(&self, many: f64, one: f64) -> Option<f64> {
+        let (left, right) = if self.swapped { (one, many) } else { (many, one) };
+        match keeps(self.binary.op, left, right) {
+            Some(kept) if self.binary.returns_bool => Some(f64::from(u8::from(kept))),
+            Some(kept) => kept.then_some(left),
+            None => Some(arithmetic(self.binary.op, left, right)),
+        }
+    }
+
+    /// Returns the labels of the answer of a pair.
+    fn labels(&self, many: &Labels, one: &Labels) -> Labels {
+        let mut labels = many.clone();
+        if drops_name(self.binary) {
+            labels = labels.without_name();
+        }
+        if self.matching.cardinality == Cardinality::OneToOne {
+            let named = |name: &str| self.matching.labels.iter().any(|known| known == name);
+            let on = self.matching.on;
+            labels.retain(|name| named(name) == on);
+        }
+        for name in &self.matching.include {
+            labels.set(name, one.get(name));
+        }
+        labels
+    }
+}

@@ -1,0 +1,346 @@
+//! Calls of functions.
+
+use std::collections::HashSet;
+
+use promql_syntax::{Expr, ExprKind, VectorSelector};
+
+use crate::date::Date;
+use crate::eval::{Emit, Evaluator, Ranged};
+use crate::extended::Extension;
+use crate::labels::{DESCRIBING, Labels, NAME};
+use crate::rows::{Row, Rows, is_absent, mark, same_labels};
+use crate::samples::Samples;
+use crate::window::Window;
+use crate::{ABSENT, Eval, failed, math};
+
+/// Ends of the names of counters.
+const COUNTERS: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];
+
+impl Evaluator<'_> {
+    /// Evaluates a function that gives a number.
+    pub(crate) fn scalar_call(&self, name: &str, args: &[Expr]) -> Eval<Row> {
+        let query = &self.shared.query;
+        let seconds = |ms: i64| ms as f64 / 1000.0;
+        Ok(match (name, args) {
+            ("time", _) => self.grid.times().map(seconds).collect(),
+            ("pi", _) => self.constant(std::f64::consts::PI),
+            ("start", _) => self.constant(seconds(query.start_ms)),
+            ("end", _) => self.constant(seconds(query.end_ms)),
+            ("step", _) => self.constant(seconds(query.step_ms)),
+            ("range", _) => self.constant(seconds(query.end_ms.saturating_sub(query.start_ms))),
+            ("max_of" | "min_of", [a, b]) => {
+                let pick = if name == "max_of" { math::max } else { math::min };
+                let pairs = self.scalar(a)?.into_iter().zip(self.scalar(b)?);
+                pairs.map(|(a, b)| pick(a, b)).collect()
+            }
+            ("scalar", [vector]) => self.only_value(vector)?,
+            _ => self.constant(f64::NAN),
+        })
+    }
+
+    /// Returns the only value of a vector at each step; NaN where there is none, or more than one.
+    fn only_value(&self, vector: &Expr) -> Eval<Row> {
+        let mut found: Vec<(usize, f64)> = vec![(0, f64::NAN); self.grid.count];
+        self.each(vector, &mut |_, row| {
+            for (found, value) in found.iter_mut().zip(row).filter(|(_, value)| !is_absent(*value))
+            {
+                *found = (found.0 + 1, value);
+            }
+            Ok(())
+        })?;
+        let only = |(count, value)| if count == 1 { value } else { f64::NAN };
+        Ok(found.into_iter().map(only).collect())
+    }
+
+    /// Evaluates a function that gives a vector.
+    pub(crate) fn call(&self, name: &str, args: &[Expr], emit: Emit<'_>) -> Eval<()> {
+        match (name, args) {
+            ("vector", [number]) => emit(Labels::default(), self.scalar(number)?),
+            ("absent", [vector]) => {
+                let mut present = vec![false; self.grid.count];
+                self.each(vector, &mut |_, row| {
+                    mark(&mut present, &row);
+                    Ok(())
+                })?;
+                Self::absent(&present, vector, emit)
+            }
+            ("absent_over_time", [matrix]) => {
+                let mut present = vec![false; self.grid.count];
+                self.windows(matrix, &mut |_, samples, ranged| {
+                    let has = |time| !ranged.window(&samples, time).times.is_empty();
+                    let steps = present.iter_mut().zip(self.grid.times());
+                    steps.for_each(|(present, time)| *present |= has(time));
+                    Ok(())
+                })?;
+                Self::absent(&present, matrix, emit)
+            }
+            ("timestamp", [vector]) => self.timestamp(vector, emit),
+            ("sort" | "sort_desc" | "sort_by_label" | "sort_by_label_desc", _) => {
+                self.sorted(name, args, emit)
+            }
+            ("label_replace", _) => self.label_replace(args, emit),
+            ("label_join", _) => self.label_join(args, emit),
+            ("histogram_quantile" | "histogram_fraction", _) => self.histogram(name, args, emit),
+            // Of native histograms, which there are none.
+            _ if name.starts_with("histogram_") => {
+                args.iter().try_for_each(|arg| self.each(arg, &mut |_, _| Ok(())))
+            }
+            _ => match date_part(name) {
+                Some(part) => self.date(part, args.first(), emit),
+                None if args.iter().any(|arg| arg.ty() == promql_syntax::Type::Matrix) => {
+                    self.over_time(name, args, emit)
+                }
+                None => self.instant_call(name, args, emit),
+            },
+        }
+    }
+
+    /// Hands on the times of samples, or of the steps of what is no selector.
+    fn timestamp(&self, vector: &Expr, emit: Emit<'_>) -> Eval<()> {
+        let Some(selector) = selector_of(vector) else {
+            let time = |_, step| Some(self.grid.time(step) as f64 / 1000.0);
+            return self.map(vector, &time, emit);
+        };
+        let mut rows = Rows::new(self.grid.count, self.shared.budget);
+        self.select(selector, true, &mut |labels, row| rows.add(&labels.without_name(), &row))?;
+        Self::emit_all(rows, emit)
+    }
+
+    /// Hands on 1 for the steps without a value, with the labels that the argument names.
+    fn absent(present: &[bool], arg: &Expr, emit: Emit<'_>) -> Eval<()> {
+        if present.iter().all(|is| *is) {
+            return Ok(());
+        }
+        let row = present.iter().map(|is| if *is { ABSENT } else { 1.0 }).collect();
+        emit(absent_labels(arg), row)
+    }
+
+    fn date(&self, part: fn(&Date) -> i64, arg: Option<&Expr>, emit: Emit<'_>) -> Eval<()> {
+        let of = |seconds: f64| part(&Date::of(seconds as i64)) as f64;
+        if let Some(vector) = arg {
+            return self.map(vector, &|value, _| Some(of(value)), emit);
+        }
+        let row = self.grid.times().map(|ms| of((ms / 1000) as f64)).collect();
+        emit(Labels::default(), row)
+    }
+
+    /// Evaluates a function of each value.
+    fn instant_call(&self, name: &str, args: &[Expr], emit: Emit<'_>) -> Eval<()> {
+        let Some((vector, numbers)) = args.split_first() else { return Ok(()) };
+        let numbers =
+            numbers.iter().map(|number| self.scalar(number)).collect::<Eval<Vec<Row>>>()?;
+        let number = |at: usize, step: usize| {
+            numbers.get(at).and_then(|row| row.get(step)).copied().unwrap_or(1.0)
+        };
+        if let Some(function) = of_one(name) {
+            return self.map(vector, &|value, _| Some(function(value)), emit);
+        }
+        let change = |value: f64, step: usize| {
+            let (first, second) = (number(0, step), number(1, step));
+            match name {
+                "clamp" if second < first => None,
+                "clamp" => Some(math::max(first, math::min(second, value))),
+                "clamp_min" => Some(math::max(first, math::min(f64::INFINITY, value))),
+                "clamp_max" => Some(math::max(f64::NEG_INFINITY, math::min(first, value))),
+                "round" => {
+                    let inverse = 1.0 / first;
+                    Some((value * inverse + 0.5).floor() / inverse)
+                }
+                _ => None,
+            }
+        };
+        self.map(vector, &change, emit)
+    }
+
+    /// Evaluates a function of windows.
+    fn over_time(&self, name: &str, args: &[Expr], emit: Emit<'_>) -> Eval<()> {
+        let is_matrix = |arg: &&Expr| arg.ty() == promql_syntax::Type::Matrix;
+        let Some(matrix) = args.iter().find(is_matrix) else { return Ok(()) };
+        let numbers = args.iter().filter(|arg| !is_matrix(arg));
+        let numbers = numbers.map(|number| self.scalar(number)).collect::<Eval<Vec<Row>>>()?;
+        let number = |at: usize, step: usize| {
+            numbers.get(at).and_then(|row| row.get(step)).copied().unwrap_or(f64::NAN)
+        };
+        check_factors(name, &numbers)?;
+        if name == "quantile_over_time"
+            && let (Some(q), Some(arg)) = (numbers.first(), args.first())
+        {
+            self.note_quantiles(q, arg.span);
+        }
+        if let ExprKind::Matrix { selector, .. } = &matrix.kind
+            && let Some(extension) = Extension::of(selector)
+        {
+            extension.check(name)?;
+        }
+        let keeps_name = matches!(name, "last_over_time" | "first_over_time");
+        let mut known = HashSet::new();
+        self.windows(matrix, &mut |labels: Labels, samples: Samples, ranged: &Ranged| {
+            let value = |(step, time)| {
+                let window = ranged.window(&samples, time);
+                let first = number(0, step);
+                let value = match ranged.extended {
+                    _ if window.times.is_empty() => None,
+                    Some((extension, _)) => of_extended(name, &window, extension),
+                    None => of_window(name, &window, first, number(1, step)),
+                };
+                value.unwrap_or(ABSENT)
+            };
+            let row: Row = self.grid.times().enumerate().map(value).collect();
+            if row.iter().all(|value| is_absent(*value)) {
+                return Ok(());
+            }
+            let metric = labels.get(NAME).to_owned();
+            let is_rate = matches!(name, "rate" | "irate" | "increase");
+            if is_rate && !metric.is_empty() && COUNTERS.iter().all(|end| !metric.ends_with(end)) {
+                let text = format!(
+                    "metric might not be a counter, name does not end in _total/_sum/_count/_bucket: \
+                     {metric:?}"
+                );
+                self.shared.notes.borrow_mut().info(&text, matrix.span);
+            }
+            let labels = if keeps_name { labels } else { labels.without_name() };
+            if !known.insert(labels.clone()) {
+                return same_labels();
+            }
+            emit(labels, row)
+        })
+    }
+}
+
+/// Returns the value of a function of a window that is not empty.
+fn of_window(name: &str, window: &Window<'_>, first: f64, second: f64) -> Option<f64> {
+    let seconds = |ms: i64| ms as f64 / 1000.0;
+    match name {
+        "rate" => window.change(true, Some(window.range_seconds())),
+        "increase" => window.change(true, None),
+        "delta" => window.change(false, None),
+        "irate" => window.last_change(true),
+        "idelta" => window.last_change(false),
+        "deriv" => window.line(*window.times.first()?).map(|(slope, _)| slope),
+        "predict_linear" => {
+            window.line(window.step_ms).map(|(slope, intercept)| slope * first + intercept)
+        }
+        "avg_over_time" => window.mean(),
+        "sum_over_time" => Some(window.sum()),
+        "count_over_time" => Some(window.values.len() as f64),
+        "present_over_time" => Some(1.0),
+        "min_over_time" => window.extreme(|new, old| new < old).map(|(_, value)| value),
+        "max_over_time" => window.extreme(|new, old| new > old).map(|(_, value)| value),
+        "ts_of_min_over_time" => window.extreme(|new, old| new <= old).map(|(ms, _)| seconds(ms)),
+        "ts_of_max_over_time" => window.extreme(|new, old| new >= old).map(|(ms, _)| seconds(ms)),
+        "first_over_time" => window.values.first().copied(),
+        "last_over_time" => window.values.last().copied(),
+        "ts_of_first_over_time" => window.times.first().copied().map(seconds),
+        "ts_of_last_over_time" => window.times.last().copied().map(seconds),
+        "stdvar_over_time" => window.variance(),
+        "stddev_over_time" => window.variance().map(f64::sqrt),
+        "quantile_over_time" => Some(window.quantile(first)),
+        "mad_over_time" => Some(window.median_deviation()),
+        "resets" => Some(window.resets()),
+        "changes" => Some(window.changes()),
+        "double_exponential_smoothing" => window.smoothed(first, second),
+        _ => None,
+    }
+}
+
+/// Returns the value of a function of a window with values at its bounds.
+fn of_extended(name: &str, window: &Window<'_>, extension: Extension) -> Option<f64> {
+    match name {
+        "rate" => window.bounded_change(extension, true, Some(window.range_seconds())),
+        "increase" => window.bounded_change(extension, true, None),
+        "delta" => window.bounded_change(extension, false, None),
+        "resets" => window.anchored().map(|window| window.resets()),
+        "changes" => window.anchored().map(|window| window.changes()),
+        _ => None,
+    }
+}
+
+/// Refuses factors of smoothing that are not between 0 and 1.
+fn check_factors(name: &str, numbers: &[Row]) -> Eval<()> {
+    if name != "double_exponential_smoothing" {
+        return Ok(());
+    }
+    for (which, short, row) in
+        [("smoothing", "sf", numbers.first()), ("trend", "tf", numbers.get(1))]
+    {
+        for value in row.into_iter().flatten() {
+            if *value <= 0.0 || *value >= 1.0 {
+                return failed(format!(
+                    "invalid {which} factor. Expected: 0 < {short} < 1, got: {value:.6}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the function of one value.
+fn of_one(name: &str) -> Option<fn(f64) -> f64> {
+    Some(match name {
+        "abs" => f64::abs,
+        "ceil" => f64::ceil,
+        "floor" => f64::floor,
+        "exp" => f64::exp,
+        "sqrt" => f64::sqrt,
+        "ln" => f64::ln,
+        "log2" => f64::log2,
+        "log10" => f64::log10,
+        "sin" => f64::sin,
+        "cos" => f64::cos,
+        "tan" => f64::tan,
+        "asin" => f64::asin,
+        "acos" => f64::acos,
+        "atan" => f64::atan,
+        "sinh" => f64::sinh,
+        "cosh" => f64::cosh,
+        "tanh" => f64::tanh,
+        "asinh" => f64::asinh,
+        "acosh" => f64::acosh,
+        "atanh" => f64::atanh,
+        "rad" => |value| value * (std::f64::consts::PI / 180.0),
+        "deg" => |value| value * (180.0 / std::f64::consts::PI),
+        "sgn" => math::sign,
+        _ => return None,
+    })
+}
+
+fn date_part(name: &str) -> Option<fn(&Date) -> i64> {
+    Some(match name {
+        "year" => |date| date.year,
+        "month" => |date| date.month,
+        "day_of_month" => |date| date.day,
+        "day_of_week" => Date::weekday,
+        "day_of_year" => Date::day_of_year,
+        "days_in_month" => Date::days_in_month,
+        "hour" => Date::hour,
+        "minute" => Date::minute,
+        _ => return None,
+    })
+}
+
+/// Returns the selector that an expression is, within parentheses.
+fn selector_of(expr: &Expr) -> Option<&VectorSelector> {
+    match &expr.kind {
+        ExprKind::Vector(selector) => Some(selector),
+        ExprKind::Paren(inner) => selector_of(inner),
+        _ => None,
+    }
+}
+
+/// Returns the labels that the equalities of a selector give.
+fn absent_labels(arg: &Expr) -> Labels {
+    let (ExprKind::Vector(selector) | ExprKind::Matrix { selector, .. }) = &arg.kind else {
+        return Labels::default();
+    };
+    let mut labels = Labels::default();
+    let mut seen = HashSet::new();
+    for matcher in selector.matchers.iter().filter(|m| !DESCRIBING.contains(&&*m.label)) {
+        let is_equal = matcher.op == promql_syntax::MatchOp::Equal;
+        if is_equal && seen.insert(&matcher.label) {
+            labels.set(&matcher.label, &String::from_utf8_lossy(&matcher.value));
+        } else {
+            labels.set(&matcher.label, "");
+        }
+    }
+    labels
+}

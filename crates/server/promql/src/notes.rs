@@ -1,0 +1,59 @@
+//! The warnings and infos of an answer, with the texts of Prometheus.
+
+use promql_syntax::{ParseError, TextSpan};
+
+/// Most warnings and most infos of an answer; the rest is counted.
+const TOLD_MAX: usize = 10;
+
+/// The warnings and infos of a query, each once.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Notes {
+    warnings: Vec<(String, TextSpan)>,
+    plain: Vec<String>,
+    infos: Vec<(String, TextSpan)>,
+}
+
+impl Notes {
+    pub(crate) fn warn(&mut self, text: &str, span: TextSpan) {
+        add(&mut self.warnings, format!("PromQL warning: {text}"), span);
+    }
+
+    /// Adds a warning that is about no place in the query.
+    pub fn warn_plain(&mut self, text: &str) {
+        self.plain.push(text.to_owned());
+    }
+
+    pub(crate) fn info(&mut self, text: &str, span: TextSpan) {
+        add(&mut self.infos, format!("PromQL info: {text}"), span);
+    }
+
+    /// Returns the warnings with their places in the text of the query.
+    pub fn warnings(&self, text: &str) -> Vec<String> {
+        let mut all = told(&self.warnings, text, "warning");
+        all.extend_from_slice(&self.plain);
+        all
+    }
+
+    /// Returns the infos with their places in the text of the query.
+    pub fn infos(&self, text: &str) -> Vec<String> {
+        told(&self.infos, text, "info")
+    }
+}
+
+fn add(list: &mut Vec<(String, TextSpan)>, text: String, span: TextSpan) {
+    if list.iter().all(|(known, _)| *known != text) {
+        list.push((text, span));
+    }
+}
+
+fn told(list: &[(String, TextSpan)], text: &str, kind: &str) -> Vec<String> {
+    let placed = |(note, span): &(String, TextSpan)| {
+        let place = ParseError::new(text, *span, "");
+        format!("{note} ({}:{})", place.line, place.column)
+    };
+    let mut out: Vec<String> = list.iter().take(TOLD_MAX).map(placed).collect();
+    if let Some(more) = list.len().checked_sub(TOLD_MAX).filter(|more| *more > 0) {
+        out.push(format!("{more} more {kind} annotations omitted"));
+    }
+    out
+}

@@ -1,0 +1,83 @@
+//! Vectors whose order is part of the answer of an instant query.
+
+use std::cell::RefCell;
+
+use promql_syntax::{Aggregation, Expr, ExprKind};
+
+use crate::Eval;
+use crate::eval::{Emit, Evaluator, text};
+use crate::labels::Labels;
+use crate::math::{nan_first, nan_last};
+use crate::notes::Notes;
+use crate::rows::Row;
+
+/// Returns true if the order of the series is that of the expression.
+pub(crate) fn is_ordered(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Paren(inner) => is_ordered(inner),
+        ExprKind::Call { function, .. } => function.name.starts_with("sort"),
+        ExprKind::Aggregate(aggregate) => {
+            matches!(aggregate.op, Aggregation::Topk | Aggregation::Bottomk)
+        }
+        _ => false,
+    }
+}
+
+/// Warns that sorting does nothing in a range query.
+pub(crate) fn note_sort(expr: &Expr, notes: &RefCell<Notes>) {
+    if let ExprKind::Call { function, .. } = &expr.kind
+        && function.name.starts_with("sort")
+    {
+        let warning =
+            "sort is ineffective for range queries since results are always ordered by labels";
+        notes.borrow_mut().warn(warning, expr.span);
+    }
+}
+
+impl Evaluator<'_> {
+    /// Hands on a vector in the order of a sorting function.
+    pub(crate) fn sorted(&self, name: &str, args: &[Expr], emit: Emit<'_>) -> Eval<()> {
+        let Some((vector, by)) = args.split_first() else { return Ok(()) };
+        let mut rows = self.rows(vector)?;
+        let by: Vec<String> = by.iter().map(text).collect();
+        let first = |row: &Row| row.first().copied().unwrap_or(f64::NAN);
+        match name {
+            // NaN comes last in both directions.
+            "sort" => rows.list.sort_by(|a, b| nan_last(first(&a.1), first(&b.1))),
+            "sort_desc" => rows
+                .list
+                .sort_by(|a, b| nan_first(first(&b.1), first(&a.1)).then_with(|| a.0.cmp(&b.0))),
+            "sort_by_label" => rows.list.sort_by(|a, b| by_labels(&a.0, &b.0, &by)),
+            _ => rows.list.sort_by(|a, b| by_labels(&b.0, &a.0, &by)),
+        }
+        Self::emit_all(rows, emit)
+    }
+}
+
+/// Compares two series by the values of some labels, then by all. Numbers within values are compared
+/// as numbers.
+fn by_labels(a: &Labels, b: &Labels, names: &[String]) -> std::cmp::Ordering {
+    let named = names.iter().map(|name| natural(a.get(name), b.get(name)));
+    named.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then).then_with(|| a.cmp(b))
+}
+
+/// Compares two texts; runs of digits count as numbers.
+fn natural(mut a: &str, mut b: &str) -> std::cmp::Ordering {
+    loop {
+        let (part_a, part_b) = (part(a), part(b));
+        let numbers = part_a.parse::<u64>().ok().zip(part_b.parse::<u64>().ok());
+        let order = numbers.map_or_else(|| part_a.cmp(part_b), |(a, b)| a.cmp(&b));
+        let order = order.then_with(|| part_a.len().cmp(&part_b.len()));
+        if !order.is_eq() || part_a.is_empty() {
+            return order;
+        }
+        (a, b) = (a.get(part_a.len()..).unwrap_or(""), b.get(part_b.len()..).unwrap_or(""));
+    }
+}
+
+/// Returns the digits, or what is no digit, at the beginning.
+fn part(text: &str) -> &str {
+    let digits = text.starts_with(|c: char| c.is_ascii_digit());
+    let end = text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len());
+    text.get(..end).unwrap_or(text)
+}

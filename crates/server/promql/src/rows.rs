@@ -1,0 +1,92 @@
+//! Series with their values at all steps, found by their labels.
+
+use std::collections::HashMap;
+
+use budget::{Budget, HeldMemory};
+
+use crate::labels::Labels;
+use crate::{ABSENT, Eval, QueryError, failed};
+
+/// The values of a series, one for each step.
+pub(crate) type Row = Vec<f64>;
+
+/// Returns true if there is no value.
+pub(crate) fn is_absent(value: f64) -> bool {
+    value.to_bits() == ABSENT.to_bits()
+}
+
+/// Returns an error of the budget as one of the query.
+pub(crate) fn over(text: String) -> QueryError {
+    QueryError::Over(text)
+}
+
+/// Marks the steps at which a row has a value.
+pub(crate) fn mark(present: &mut [bool], row: &[f64]) {
+    for (is, value) in present.iter_mut().zip(row) {
+        *is |= !is_absent(*value);
+    }
+}
+
+/// Rows in the order in which they came.
+pub(crate) struct Rows {
+    pub(crate) list: Vec<(Labels, Row)>,
+    index: HashMap<Labels, usize>,
+    steps: usize,
+    held: HeldMemory,
+    bytes: usize,
+}
+
+impl Rows {
+    pub(crate) fn new(steps: usize, budget: &Budget) -> Self {
+        let (list, index) = (Vec::new(), HashMap::new());
+        Self { list, index, steps, held: budget.nothing(), bytes: 0 }
+    }
+
+    /// Returns the row of these labels, which is without values at first.
+    pub(crate) fn row(&mut self, labels: &Labels) -> Eval<&mut Row> {
+        let known = self.index.get(labels).copied();
+        let at = known.unwrap_or(self.list.len());
+        if known.is_none() {
+            self.bytes += 2 * labels.bytes() + 8 * self.steps + 64;
+            self.held.set(self.bytes).map_err(over)?;
+            self.index.insert(labels.clone(), at);
+            self.list.push((labels.clone(), vec![ABSENT; self.steps]));
+        }
+        let row = self.list.get_mut(at).map(|(_, row)| row);
+        row.ok_or_else(|| QueryError::Execution("a row is missing".into()))
+    }
+
+    /// Sets the value of a series at a step, where it has none.
+    pub(crate) fn set(&mut self, labels: &Labels, step: usize, value: f64) -> Eval<()> {
+        match self.row(labels)?.get_mut(step) {
+            Some(cell) if is_absent(*cell) => *cell = value,
+            _ => return same_labels(),
+        }
+        Ok(())
+    }
+
+    /// Counts one more at a step.
+    pub(crate) fn count(&mut self, labels: &Labels, step: usize) -> Eval<()> {
+        if let Some(cell) = self.row(labels)?.get_mut(step) {
+            *cell = if is_absent(*cell) { 1.0 } else { *cell + 1.0 };
+        }
+        Ok(())
+    }
+
+    /// Adds the values of a row to the series of these labels. No step may have two.
+    pub(crate) fn add(&mut self, labels: &Labels, row: &[f64]) -> Eval<()> {
+        for (cell, value) in self.row(labels)?.iter_mut().zip(row) {
+            match (is_absent(*value), is_absent(*cell)) {
+                (true, _) => {}
+                (false, true) => *cell = *value,
+                (false, false) => return same_labels(),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the error that an operation has left two series with the same labels.
+pub(crate) fn same_labels<T>() -> Eval<T> {
+    failed("vector cannot contain metrics with the same labelset")
+}

@@ -1,0 +1,202 @@
+//! Reads the series of a selector.
+
+use std::collections::BTreeMap;
+
+use budget::Budget;
+use promql_syntax::{At, LabelMatcher, MatchOp, VectorSelector};
+use series::{Direction, Series, Store, Test, TimeRange};
+
+use crate::duration::milliseconds;
+use crate::eval::{Emit, Evaluator, Ranged};
+use crate::extended::Extension;
+use crate::labels::{Labels, NAME};
+use crate::rows::{is_absent, over};
+use crate::samples::Samples;
+use crate::{Eval, QueryError};
+
+impl Evaluator<'_> {
+    /// Returns the time of modifier `@`.
+    pub(crate) fn fixed(&self, at: At) -> Option<i64> {
+        match at {
+            At::Evaluation => None,
+            At::Time(time_ms) => Some(time_ms),
+            At::Start => Some(self.shared.query.start_ms),
+            At::End => Some(self.shared.query.end_ms),
+        }
+    }
+
+    /// Hands on the newest value of each series at each step, or the time of it in seconds.
+    pub(crate) fn select(
+        &self,
+        selector: &VectorSelector,
+        times: bool,
+        emit: Emit<'_>,
+    ) -> Eval<()> {
+        let offset_ms = milliseconds(&selector.offset, &self.shared.query, true)?;
+        let range_ms = self.shared.query.lookback_ms;
+        let fixed_ms = self.fixed(selector.at);
+        let extended = selector.smoothed.then_some((Extension::Smoothed, range_ms));
+        let ranged = Ranged { range_ms, offset_ms, fixed_ms, extended };
+        if extended.is_some() && !times {
+            return self.select_smoothed(selector, Ranged { range_ms: 0, ..ranged }, emit);
+        }
+        for (labels, series) in self.series(selector)? {
+            let samples = self.samples(&series, &ranged)?;
+            let mut newest = Newest { samples: &samples, next: 0, range_ms };
+            let value = |time_ms| newest.at(ranged.end(time_ms));
+            let shown = |(time, value)| if times { time as f64 / 1000.0 } else { value };
+            let row = self.grid.times().map(value).map(|newest| newest.map(shown));
+            let row: Vec<f64> = row.map(or_absent).collect();
+            if row.iter().any(|value| !is_absent(*value)) {
+                emit(labels, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on the value of each series at each step, between the samples before and after it.
+    fn select_smoothed(
+        &self,
+        selector: &VectorSelector,
+        ranged: Ranged,
+        emit: Emit<'_>,
+    ) -> Eval<()> {
+        self.select_windows(selector, &ranged, &mut |labels, samples, ranged| {
+            let value =
+                |time_ms| ranged.window(&samples, time_ms).smooth_value(ranged.end(time_ms));
+            let row: Vec<f64> = self.grid.times().map(value).map(or_absent).collect();
+            if row.iter().all(|value| is_absent(*value)) { Ok(()) } else { emit(labels, row) }
+        })
+    }
+
+    /// Hands on the samples of each series for the windows of a range selector.
+    pub(crate) fn select_windows(
+        &self,
+        selector: &VectorSelector,
+        ranged: &Ranged,
+        take: &mut dyn FnMut(Labels, Samples, &Ranged) -> Eval<()>,
+    ) -> Eval<()> {
+        for (labels, series) in self.series(selector)? {
+            let mut samples = self.samples(&series, ranged)?;
+            samples.drop_markers();
+            if !samples.times.is_empty() {
+                take(labels, samples, ranged)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the series of a selector, sorted by their labels.
+    fn series(&self, selector: &VectorSelector) -> Eval<Vec<(Labels, Series)>> {
+        find(self.shared.store, &selector.matchers, self.shared.budget)
+    }
+
+    /// Reads the samples of a series that the windows of all steps need.
+    fn samples(&self, series: &Series, ranged: &Ranged) -> Eval<Samples> {
+        self.shared.budget.check().map_err(over)?;
+        let last = self.grid.time(self.grid.count.saturating_sub(1));
+        let (first_ms, end_ms) = (ranged.end(self.grid.start_ms), ranged.end(last));
+        let (before, after) = ranged.beyond();
+        let from_ms = first_ms.saturating_sub(ranged.range_ms).saturating_sub(before);
+        let (from_ms, end_ms) = (from_ms.saturating_add(1), end_ms.saturating_add(after));
+        let nanoseconds = |ms: i64| ms.saturating_mul(1_000_000);
+        let range = TimeRange {
+            from_ns: nanoseconds(from_ms),
+            to_ns: nanoseconds(end_ms.saturating_add(1)),
+        };
+        let mut samples = Samples::default();
+        let mut held = self.shared.budget.nothing();
+        for run in self.shared.snapshot.scan(series, range, Direction::Forward).with_markers() {
+            let run = run.map_err(|error| QueryError::Store(error.to_string()))?;
+            samples.times.extend(run.times.iter().map(|ns| ns.div_euclid(1_000_000)));
+            samples.values.extend_from_slice(&run.values.to_f64());
+            held.set(16 * samples.times.len()).map_err(over)?;
+        }
+        Ok(samples)
+    }
+}
+
+/// Finds the newest sample at times that do not fall.
+struct Newest<'s> {
+    samples: &'s Samples,
+    /// The first sample after the last time.
+    next: usize,
+    range_ms: i64,
+}
+
+impl Newest<'_> {
+    fn at(&mut self, end_ms: i64) -> Option<(i64, f64)> {
+        while self.samples.times.get(self.next).is_some_and(|time| *time <= end_ms) {
+            self.next += 1;
+        }
+        let last = self.next.checked_sub(1)?;
+        let (time, value) = (*self.samples.times.get(last)?, *self.samples.values.get(last)?);
+        let is_new = time > end_ms.saturating_sub(self.range_ms);
+        (is_new && !is_absent(value)).then_some((time, value))
+    }
+}
+
+fn or_absent(value: Option<f64>) -> f64 {
+    value.unwrap_or(crate::ABSENT)
+}
+
+/// Returns the series that pass all matchers, sorted by their labels.
+///
+/// # Errors
+/// Returns an error if their labels need more memory than the query may hold.
+pub fn find(
+    store: &Store,
+    matchers: &[LabelMatcher],
+    budget: &Budget,
+) -> Result<Vec<(Labels, Series)>, QueryError> {
+    let found = store.find(&tests(matchers));
+    let mut list = Vec::with_capacity(found.len());
+    let (mut held, mut bytes) = (budget.nothing(), 0);
+    for series in found {
+        // A tag of that name is visible to no query.
+        if series.is_events() || series.tags.iter().any(|(tag, _)| tag == NAME) {
+            continue;
+        }
+        let name = (NAME.to_owned(), series.metric.to_string());
+        let labels = Labels::new(series.tags.iter().cloned().chain([name]).collect());
+        bytes += labels.bytes() + 64;
+        held.set(bytes).map_err(over)?;
+        list.push((labels, series));
+    }
+    list.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(list)
+}
+
+/// Returns the tests of the store for label matchers.
+fn tests(matchers: &[LabelMatcher]) -> series::Selector {
+    let mut by_label: BTreeMap<&str, Vec<&LabelMatcher>> = BTreeMap::new();
+    for matcher in matchers {
+        by_label.entry(&matcher.label).or_default().push(matcher);
+    }
+    let mut selector = series::Selector::default();
+    for (label, matchers) in by_label {
+        let test = test(&matchers);
+        if label == NAME {
+            selector.metric = test;
+        } else {
+            selector.tags.push((label.to_owned(), test));
+        }
+    }
+    selector
+}
+
+/// Returns a test that all matchers pass.
+fn test(matchers: &[&LabelMatcher]) -> Test {
+    if let [matcher] = matchers
+        && let Ok(value) = std::str::from_utf8(&matcher.value)
+    {
+        match matcher.op {
+            MatchOp::Equal => return Test::is(value),
+            MatchOp::NotEqual => return Test::IsNot(vec![value.to_owned()]),
+            MatchOp::Regexp | MatchOp::NotRegexp => {}
+        }
+    }
+    let matchers: Vec<LabelMatcher> = matchers.iter().map(|matcher| (*matcher).clone()).collect();
+    let all = move |value: &str| matchers.iter().all(|matcher| matcher.matches(value));
+    Test::Where(std::sync::Arc::new(all))
+}
