@@ -175,6 +175,31 @@ async fn labels_and_series_are_listed() {
 }
 
 #[tokio::test]
+async fn queries_of_extreme_sizes_end_with_an_answer_or_an_error() {
+    let nested = format!("hits_total{}", "%5B1y:10s%5D".repeat(60).replace("%5D%5B", "%5D)%5B"));
+    let sums = "sum_over_time(".repeat(60) + &nested + ")";
+    let powers = format!("vector({})%5B1y:10s%5D", vec!["1"; 200].join("%5E"));
+    for query in [
+        "vector(1)%5B290y:1ms%5D".to_owned(),
+        "max_over_time(hits_total%5B290y:1ms%5D)".to_owned(),
+        format!("max_over_time({powers})"),
+        sums,
+        "hits_total%20@%209e15".to_owned(),
+        "predict_linear(hits_total%5B1m%5D%20@%2060,1)".to_owned(),
+        "rate(hits_total%5B290y%5D%20offset%20-290y)".to_owned(),
+        "year(vector(1e300))".to_owned(),
+    ] {
+        for time in ["600", "1e300", "-1e300"] {
+            let path = format!("/query?timeout=5s&time={time}&query={query}");
+            let (status, body) = ask("GET", &path, "").await;
+            assert!([200, 400, 422, 503].contains(&status), "{path}: {status} {body}");
+        }
+    }
+    let range = "/query_range?query=hits_total&start=-9e15&end=9e15&step=1e300";
+    assert!([200, 400].contains(&ask("GET", range, "").await.0));
+}
+
+#[tokio::test]
 async fn requests_that_cannot_be_answered_say_why() {
     for (path, status, kind, text) in [
         (

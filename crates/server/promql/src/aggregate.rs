@@ -93,9 +93,9 @@ impl Evaluator<'_> {
             (Some(param), Aggregation::Quantile) => {
                 let q = self.scalar(param)?;
                 self.note_quantiles(&q, param.span);
-                q
+                Some(q)
             }
-            _ => Vec::new(),
+            _ => None,
         };
         let mut groups: HashMap<Labels, usize> = HashMap::new();
         let mut list: Vec<(Labels, Vec<Cell>)> = Vec::new();
@@ -118,7 +118,8 @@ impl Evaluator<'_> {
             Ok(())
         })?;
         for (labels, cells) in list {
-            let q = q.iter().copied().chain(std::iter::repeat(f64::NAN));
+            let q = q.as_deref().unwrap_or_default().iter().copied();
+            let q = q.chain(std::iter::repeat(f64::NAN));
             let row = cells.into_iter().zip(q).map(|(mut cell, q)| cell.value(op, q)).collect();
             emit(labels, row)?;
         }
@@ -182,6 +183,7 @@ impl Evaluator<'_> {
         for members in groups {
             let mut ranked = members.clone();
             for (step, k) in ks.iter().enumerate() {
+                self.shared.budget.check().map_err(over)?;
                 ranked = keep_some(aggregate.op, &members, &mut rows, step, *k);
             }
             order.extend(if self.grid.count == 1 { ranked } else { members });
@@ -211,7 +213,7 @@ impl Evaluator<'_> {
         self.each(&aggregate.expr, &mut |labels, mut row| {
             let place = place(&labels);
             let lost = |ratio: f64| !is_within(place, ratio.clamp(-1.0, 1.0));
-            let lost = row.iter_mut().zip(&ratios).filter(|(_, ratio)| lost(**ratio));
+            let lost = row.iter_mut().zip(ratios.iter()).filter(|(_, ratio)| lost(**ratio));
             lost.for_each(|(value, _)| *value = ABSENT);
             emit_present(labels, row, emit)
         })

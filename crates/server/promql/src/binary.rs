@@ -52,7 +52,7 @@ impl Evaluator<'_> {
         };
         let mut rows = Rows::new(self.grid.count, self.shared.budget);
         self.each(vector, &mut |labels, mut row| {
-            let cells = row.iter_mut().zip(&numbers).filter(|(cell, _)| !is_absent(**cell));
+            let cells = row.iter_mut().zip(numbers.iter()).filter(|(cell, _)| !is_absent(**cell));
             cells.for_each(|(cell, number)| *cell = value(*cell, *number));
             if drops_name(binary) {
                 rows.add(&labels.without_name(), &row)

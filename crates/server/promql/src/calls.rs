@@ -8,13 +8,16 @@ use crate::date::Date;
 use crate::eval::{Emit, Evaluator, Ranged};
 use crate::extended::Extension;
 use crate::labels::{DESCRIBING, Labels, NAME};
-use crate::rows::{Row, Rows, is_absent, mark, same_labels};
+use crate::rows::{HeldRow, Row, Rows, is_absent, mark, over, same_labels};
 use crate::samples::Samples;
 use crate::window::Window;
 use crate::{ABSENT, Eval, failed, math};
 
 /// Ends of the names of counters.
 const COUNTERS: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];
+
+/// Samples after which a query looks if it may go on.
+const CHECKED_SAMPLES: usize = 1 << 20;
 
 impl Evaluator<'_> {
     /// Evaluates a function that gives a number.
@@ -30,8 +33,8 @@ impl Evaluator<'_> {
             ("range", _) => self.constant(seconds(query.end_ms.saturating_sub(query.start_ms))),
             ("max_of" | "min_of", [a, b]) => {
                 let pick = if name == "max_of" { math::max } else { math::min };
-                let pairs = self.scalar(a)?.into_iter().zip(self.scalar(b)?);
-                pairs.map(|(a, b)| pick(a, b)).collect()
+                let (a, b) = (self.scalar(a)?, self.scalar(b)?);
+                a.iter().zip(b.iter()).map(|(a, b)| pick(*a, *b)).collect()
             }
             ("scalar", [vector]) => self.only_value(vector)?,
             _ => self.constant(f64::NAN),
@@ -55,7 +58,7 @@ impl Evaluator<'_> {
     /// Evaluates a function that gives a vector.
     pub(crate) fn call(&self, name: &str, args: &[Expr], emit: Emit<'_>) -> Eval<()> {
         match (name, args) {
-            ("vector", [number]) => emit(Labels::default(), self.scalar(number)?),
+            ("vector", [number]) => emit(Labels::default(), self.scalar(number)?.row),
             ("absent", [vector]) => {
                 let mut present = vec![false; self.grid.count];
                 self.each(vector, &mut |_, row| {
@@ -128,7 +131,7 @@ impl Evaluator<'_> {
     fn instant_call(&self, name: &str, args: &[Expr], emit: Emit<'_>) -> Eval<()> {
         let Some((vector, numbers)) = args.split_first() else { return Ok(()) };
         let numbers =
-            numbers.iter().map(|number| self.scalar(number)).collect::<Eval<Vec<Row>>>()?;
+            numbers.iter().map(|number| self.scalar(number)).collect::<Eval<Vec<HeldRow>>>()?;
         let number = |at: usize, step: usize| {
             numbers.get(at).and_then(|row| row.get(step)).copied().unwrap_or(1.0)
         };
@@ -157,10 +160,7 @@ impl Evaluator<'_> {
         let is_matrix = |arg: &&Expr| arg.ty() == promql_syntax::Type::Matrix;
         let Some(matrix) = args.iter().find(is_matrix) else { return Ok(()) };
         let numbers = args.iter().filter(|arg| !is_matrix(arg));
-        let numbers = numbers.map(|number| self.scalar(number)).collect::<Eval<Vec<Row>>>()?;
-        let number = |at: usize, step: usize| {
-            numbers.get(at).and_then(|row| row.get(step)).copied().unwrap_or(f64::NAN)
-        };
+        let numbers = numbers.map(|number| self.scalar(number)).collect::<Eval<Vec<HeldRow>>>()?;
         check_factors(name, &numbers)?;
         if name == "quantile_over_time"
             && let (Some(q), Some(arg)) = (numbers.first(), args.first())
@@ -175,17 +175,7 @@ impl Evaluator<'_> {
         let keeps_name = matches!(name, "last_over_time" | "first_over_time");
         let mut known = HashSet::new();
         self.windows(matrix, &mut |labels: Labels, samples: Samples, ranged: &Ranged| {
-            let value = |(step, time)| {
-                let window = ranged.window(&samples, time);
-                let first = number(0, step);
-                let value = match ranged.extended {
-                    _ if window.times.is_empty() => None,
-                    Some((extension, _)) => of_extended(name, &window, extension),
-                    None => of_window(name, &window, first, number(1, step)),
-                };
-                value.unwrap_or(ABSENT)
-            };
-            let row: Row = self.grid.times().enumerate().map(value).collect();
+            let row = self.window_row(name, &samples, ranged, &numbers)?;
             if row.iter().all(|value| is_absent(*value)) {
                 return Ok(());
             }
@@ -204,6 +194,38 @@ impl Evaluator<'_> {
             }
             emit(labels, row)
         })
+    }
+}
+
+impl Evaluator<'_> {
+    /// Returns the values of a function of the windows of one series.
+    fn window_row(
+        &self,
+        name: &str,
+        samples: &Samples,
+        ranged: &Ranged,
+        numbers: &[HeldRow],
+    ) -> Eval<Row> {
+        let number = |at: usize, step: usize| {
+            numbers.get(at).and_then(|row| row.get(step)).copied().unwrap_or(f64::NAN)
+        };
+        let mut row = Vec::with_capacity(self.grid.count);
+        let mut read = 0;
+        for (step, time) in self.grid.times().enumerate() {
+            let window = ranged.window(samples, time);
+            read += window.times.len() + 1;
+            if read > CHECKED_SAMPLES {
+                self.shared.budget.check().map_err(over)?;
+                read = 0;
+            }
+            let value = match ranged.extended {
+                _ if window.times.is_empty() => None,
+                Some((extension, _)) => of_extended(name, &window, extension),
+                None => of_window(name, &window, number(0, step), number(1, step)),
+            };
+            row.push(value.unwrap_or(ABSENT));
+        }
+        Ok(row)
     }
 }
 
@@ -256,14 +278,14 @@ fn of_extended(name: &str, window: &Window<'_>, extension: Extension) -> Option<
 }
 
 /// Refuses factors of smoothing that are not between 0 and 1.
-fn check_factors(name: &str, numbers: &[Row]) -> Eval<()> {
+fn check_factors(name: &str, numbers: &[HeldRow]) -> Eval<()> {
     if name != "double_exponential_smoothing" {
         return Ok(());
     }
     for (which, short, row) in
         [("smoothing", "sf", numbers.first()), ("trend", "tf", numbers.get(1))]
     {
-        for value in row.into_iter().flatten() {
+        for value in row.into_iter().flat_map(|row| row.iter()) {
             if *value <= 0.0 || *value >= 1.0 {
                 return failed(format!(
                     "invalid {which} factor. Expected: 0 < {short} < 1, got: {value:.6}"

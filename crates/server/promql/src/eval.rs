@@ -11,10 +11,13 @@ use crate::extended::Extension;
 use crate::labels::Labels;
 use crate::notes::Notes;
 use crate::operator::of_scalars;
-use crate::rows::{Row, Rows, is_absent};
+use crate::rows::{HeldRow, Row, Rows, is_absent, over};
 use crate::samples::Samples;
 use crate::window::Window;
-use crate::{Eval, Query, SUBQUERY_STEP_MS};
+use crate::{Eval, Query, SUBQUERY_STEP_MS, failed};
+
+/// Most steps of a subquery.
+const STEPS_MAX: usize = 4 << 20;
 
 /// Takes the series of a vector, one after the other.
 pub(crate) type Emit<'e> = &'e mut dyn FnMut(Labels, Row) -> Eval<()>;
@@ -32,7 +35,7 @@ impl Grid {
     pub(crate) fn new(start_ms: i64, end_ms: i64, step_ms: i64) -> Self {
         let steps =
             if step_ms > 0 { end_ms.saturating_sub(start_ms).div_euclid(step_ms) } else { 0 };
-        Self { start_ms, step_ms, count: usize::try_from(steps + 1).unwrap_or(0) }
+        Self { start_ms, step_ms, count: usize::try_from(steps.saturating_add(1)).unwrap_or(0) }
     }
 
     /// Returns the times of the steps.
@@ -73,21 +76,22 @@ impl Evaluator<'_> {
     }
 
     /// Returns the values of a number at all steps.
-    pub(crate) fn scalar(&self, expr: &Expr) -> Eval<Row> {
+    pub(crate) fn scalar(&self, expr: &Expr) -> Eval<HeldRow> {
+        HeldRow::new(self.grid.count, self.shared.budget, || self.scalar_row(expr))
+    }
+
+    fn scalar_row(&self, expr: &Expr) -> Eval<Row> {
         match &expr.kind {
             ExprKind::Number { value, .. } => Ok(self.constant(*value)),
-            ExprKind::Paren(inner) => self.scalar(inner),
-            ExprKind::Unary { sign, expr } => {
-                let mut row = self.scalar(expr)?;
-                if *sign == UnarySign::Minus {
-                    row = row.into_iter().map(|value| -value).collect();
-                }
-                Ok(row)
+            ExprKind::Paren(inner) => self.scalar_row(inner),
+            ExprKind::Unary { sign: UnarySign::Plus, expr } => self.scalar_row(expr),
+            ExprKind::Unary { expr, .. } => {
+                Ok(self.scalar_row(expr)?.into_iter().map(|value| -value).collect())
             }
             ExprKind::Binary(binary) => {
                 let (left, right) = (self.scalar(&binary.left)?, self.scalar(&binary.right)?);
-                let pair = |(left, right)| of_scalars(binary.op, left, right);
-                Ok(left.into_iter().zip(right).map(pair).collect())
+                let pair = |(left, right): (&f64, &f64)| of_scalars(binary.op, *left, *right);
+                Ok(left.iter().zip(right.iter()).map(pair).collect())
             }
             ExprKind::Call { function, args } => self.scalar_call(function.name, args),
             _ => Ok(self.constant(f64::NAN)),
@@ -173,6 +177,14 @@ impl Evaluator<'_> {
                     start_ms = start_ms.saturating_add(step_ms);
                 }
                 let inner = self.at(Grid::new(start_ms, end_ms, step_ms));
+                if inner.grid.count > STEPS_MAX {
+                    return failed(
+                        "query processing would load too many samples into memory in query execution",
+                    );
+                }
+                // A row, and the samples that are made of it.
+                let mut held = self.shared.budget.nothing();
+                held.set(24 * inner.grid.count).map_err(over)?;
                 inner.each(expr, &mut |labels, row| {
                     let points = inner.grid.times().zip(row);
                     let samples: Samples = points.filter(|(_, value)| !is_absent(*value)).collect();

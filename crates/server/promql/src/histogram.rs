@@ -6,7 +6,7 @@ use promql_syntax::{Expr, parse_float};
 
 use crate::eval::{Emit, Evaluator};
 use crate::labels::Labels;
-use crate::rows::{Row, is_absent};
+use crate::rows::{HeldRow, Row, is_absent};
 use crate::{ABSENT, Eval};
 
 /// Relative difference of two counts that is taken for a rounding error.
@@ -20,7 +20,7 @@ impl Evaluator<'_> {
     pub(crate) fn histogram(&self, name: &str, args: &[Expr], emit: Emit<'_>) -> Eval<()> {
         let Some((vector, numbers)) = args.split_last() else { return Ok(()) };
         let numbers =
-            numbers.iter().map(|number| self.scalar(number)).collect::<Eval<Vec<Row>>>()?;
+            numbers.iter().map(|number| self.scalar(number)).collect::<Eval<Vec<HeldRow>>>()?;
         if name == "histogram_quantile"
             && let (Some(q), Some(arg)) = (numbers.first(), args.first())
         {

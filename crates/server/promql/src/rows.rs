@@ -10,6 +10,34 @@ use crate::{ABSENT, Eval, QueryError, failed};
 /// The values of a series, one for each step.
 pub(crate) type Row = Vec<f64>;
 
+/// A row whose memory counts as the query's.
+pub(crate) struct HeldRow {
+    pub(crate) row: Row,
+    _held: HeldMemory,
+}
+
+impl HeldRow {
+    /// Reserves the memory of a row, then computes it.
+    pub(crate) fn new(
+        steps: usize,
+        budget: &Budget,
+        compute: impl FnOnce() -> Eval<Row>,
+    ) -> Eval<Self> {
+        budget.check().map_err(over)?;
+        let mut held = budget.nothing();
+        held.set(8 * steps).map_err(over)?;
+        Ok(Self { row: compute()?, _held: held })
+    }
+}
+
+impl std::ops::Deref for HeldRow {
+    type Target = [f64];
+
+    fn deref(&self) -> &[f64] {
+        &self.row
+    }
+}
+
 /// Returns true if there is no value.
 pub(crate) fn is_absent(value: f64) -> bool {
     value.to_bits() == ABSENT.to_bits()

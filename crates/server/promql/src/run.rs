@@ -79,7 +79,7 @@ impl Evaluator<'_> {
     /// Returns the answer at all steps.
     fn range(&self, expr: &Expr) -> Eval<Answer> {
         let list = match expr.ty() {
-            Type::Scalar => vec![(Labels::default(), self.scalar(expr)?)],
+            Type::Scalar => vec![(Labels::default(), self.scalar(expr)?.row)],
             Type::Vector => {
                 order::note_sort(expr, &self.shared.notes);
                 let mut list = self.rows(expr)?.list;

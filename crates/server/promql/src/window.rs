@@ -132,7 +132,7 @@ impl Window<'_> {
         }
         let [mut x, mut y, mut xy, mut xx] = [Sum::default(); 4];
         for (time, value) in self.times.iter().zip(self.values) {
-            let at = (time - at_ms) as f64 / 1000.0;
+            let at = time.saturating_sub(at_ms) as f64 / 1000.0;
             x = x.plus(at);
             y = y.plus(*value);
             xy = xy.plus(at * value);
