@@ -15,6 +15,8 @@ use crate::form::Form;
 use crate::turn::TIMEOUT;
 use crate::{Refusal, Served, Told, answer, query};
 
+/// Most selectors of one request.
+const SELECTORS_MAX: usize = 64;
 /// The version of the reference. Clients choose by it what they ask for.
 const REFERENCE: &str = "3.16.0";
 
@@ -91,20 +93,30 @@ async fn list(
     let (store, memory) = (served.store.clone(), served.turns.memory.clone());
     let turn = move |client: crate::turn::Client| {
         let budget = Budget::new(timeout, memory, move || client.is_gone());
-        let selectors =
-            selectors.iter().map(|text| matchers(text)).collect::<Result<Vec<_>, _>>()?;
-        let all = if selectors.is_empty() { vec![Vec::new()] } else { selectors };
+        if selectors.len() > SELECTORS_MAX {
+            let reason =
+                format!("{} selectors; at most {SELECTORS_MAX} are allowed", selectors.len());
+            return Err(Refusal::parameter("match[]", reason));
+        }
+        // Each is read when its turn comes: 64 compiled regexps would be much memory.
+        let mut all: Vec<_> = selectors.iter().map(Some).collect();
+        if all.is_empty() {
+            all.push(None);
+        }
         let failed = |error| query::refusal(error, &budget);
         let mut found: BTreeSet<String> = BTreeSet::new();
         let (mut held, mut bytes) = (budget.nothing(), 0);
-        for matchers in &all {
-            let series = promql::find(&store, matchers, &budget).map_err(failed)?;
+        for selector in all {
+            let wanted = match selector {
+                Some(text) => matchers(text)?,
+                None => Vec::new(),
+            };
+            let series = promql::find(&store, &wanted, &budget).map_err(failed)?;
             for text in series.iter().flat_map(|(labels, _)| write(labels)) {
-                bytes += text.len() + 48;
-                found.insert(text);
+                let length = text.len() + 48;
+                bytes += length * usize::from(found.insert(text));
                 held.set(bytes).map_err(promql::QueryError::Over).map_err(failed)?;
             }
-            bytes = found.iter().map(|text| text.len() + 48).sum();
         }
         let cut = limit > 0 && found.len() > limit;
         let kept = if cut { limit } else { found.len() };

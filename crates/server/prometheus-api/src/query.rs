@@ -13,6 +13,8 @@ use crate::form::Form;
 use crate::turn::{Client, TIMEOUT, unavailable};
 use crate::{Refusal, Served, Told, answer, write};
 
+const MEMORY_OVER: &str = "the query needs more memory than one query, or all queries together, may \
+     hold: select fewer series, a wider step or a shorter range";
 /// Most steps of a range query.
 const STEPS_MAX: i64 = 11_000;
 
@@ -25,12 +27,8 @@ pub(crate) async fn instant(
     let told = async {
         let form = Form::new(query.as_deref(), &form)?;
         let time_ms = form.time("time")?.unwrap_or_else(now_ms);
-        let times = Query {
-            start_ms: time_ms,
-            end_ms: time_ms,
-            step_ms: 0,
-            lookback_ms: form.duration("lookback_delta")?.unwrap_or(LOOKBACK_MS),
-        };
+        let times =
+            Query { start_ms: time_ms, end_ms: time_ms, step_ms: 0, lookback_ms: lookback(&form)? };
         run(&served, &form, times).await
     };
     answer(told.await)
@@ -65,10 +63,16 @@ pub(crate) async fn range(
                         the query resolution (?step=XX)";
             return Err(Refusal::bad_data(text));
         }
-        let lookback_ms = form.duration("lookback_delta")?.unwrap_or(LOOKBACK_MS);
+        let lookback_ms = lookback(&form)?;
         run(&served, &form, Query { start_ms, end_ms, step_ms, lookback_ms }).await
     };
     answer(told.await)
+}
+
+/// Returns the age up to which a sample counts.
+fn lookback(form: &Form) -> Result<i64, Refusal> {
+    let asked = form.duration("lookback_delta")?;
+    Ok(asked.filter(|ms| *ms > 0).unwrap_or(LOOKBACK_MS))
 }
 
 async fn run(served: &Served, form: &Form, times: Query) -> Result<Told, Refusal> {
@@ -82,6 +86,9 @@ async fn run(served: &Served, form: &Form, times: Query) -> Result<Told, Refusal
         if truncate(&mut found, limit) {
             notes.warn_plain("results truncated due to limit");
         }
+        let mut held = budget.nothing();
+        let bytes = held.set(write::bytes(&found)).map_err(QueryError::Over);
+        bytes.map_err(|error| refusal(error, &budget))?;
         Ok(Told { data: write::data(&found, times), notes, query: text })
     };
     served.turns.run(timeout, turn).await
@@ -112,9 +119,11 @@ pub(crate) fn refusal(error: QueryError, budget: &Budget) -> Refusal {
         QueryError::Over(_) if budget.time_left().is_zero() => {
             unavailable("query timed out in expression evaluation")
         }
-        QueryError::Execution(text) | QueryError::Over(text) => {
-            Refusal { status: unprocessable, kind: "execution", text }
+        // The budget's own words name parameters of the JSON queries.
+        QueryError::Over(_) => {
+            Refusal { status: unprocessable, kind: "execution", text: MEMORY_OVER.into() }
         }
+        QueryError::Execution(text) => Refusal { status: unprocessable, kind: "execution", text },
         QueryError::Store(text) => {
             tracing::error!("a query failed: {text}");
             Refusal { status: StatusCode::INTERNAL_SERVER_ERROR, kind: "internal", text }

@@ -5,6 +5,23 @@ use std::fmt::Write as _;
 use promql::{Answer, Labels, Query};
 use serde_json::json;
 
+/// Bytes of a point in memory and in the text.
+const POINT_BYTES: usize = 56;
+
+/// Estimates the bytes of an answer and of its text.
+pub(crate) fn bytes(answer: &Answer) -> usize {
+    let labels = |labels: &Labels| {
+        labels.iter().map(|(name, value)| name.len() + value.len() + 8).sum::<usize>()
+    };
+    match answer {
+        Answer::Scalar(_) | Answer::String(_) => 0,
+        Answer::Vector(list) => list.iter().map(|(l, _)| 2 * labels(l) + POINT_BYTES).sum(),
+        Answer::Matrix(list) => {
+            list.iter().map(|(l, points)| 2 * labels(l) + POINT_BYTES * points.len()).sum()
+        }
+    }
+}
+
 /// Returns `data` of an answer.
 pub(crate) fn data(answer: &Answer, query: Query) -> String {
     let mut out = String::new();

@@ -124,6 +124,8 @@ async fn series_ends_at_its_marker_or_after_the_lookback() {
         let found = answer["data"]["result"].as_array().unwrap().len();
         assert_eq!(found, series, "{query} at {time}: {answer}");
     }
+    let (_, zero) = ask("GET", "/query?time=630&lookback_delta=0&query=hits_total", "").await;
+    assert_eq!(zero["data"]["result"].as_array().unwrap().len(), 2, "0 is the default");
     let (_, short) = ask("GET", "/query?time=630&lookback_delta=10s&query=hits_total", "").await;
     assert_eq!(short["data"]["result"], json!([]));
 }
@@ -200,8 +202,35 @@ async fn queries_of_extreme_sizes_end_with_an_answer_or_an_error() {
 }
 
 #[tokio::test]
+async fn series_of_several_metrics_are_merged_and_matched_by_step() {
+    for (query, status, series) in [
+        // `gone` has values until 60 s: at 600 s there is nothing on its side.
+        ("gone%20*%20on()%20hits_total", 200, 0),
+        ("rate(%7Bjob=%22b%22%7D%5B1m%5D)", 200, 1),
+        ("absent((gone%7Bx=%22y%22%7D))", 200, 1),
+        ("sort_by_label(hits_total,%22job%22)", 200, 2),
+        ("hits_total%20*%20on()%20hits_total", 422, 0),
+    ] {
+        let (answered, body) = ask("GET", &format!("/query?time=600&query={query}"), "").await;
+        let found = body["data"]["result"].as_array().map_or(0, Vec::len);
+        assert_eq!((answered, found), (status, series), "{query}: {body}");
+    }
+    let warned = "sum_over_time(quantile(time(),vector(1))%5B40d:1s%5D)";
+    let (status, body) = ask("GET", &format!("/query?time=9e9&query={warned}"), "").await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(body["warnings"].as_array().unwrap().len(), 11, "{body}");
+}
+
+#[tokio::test]
 async fn requests_that_cannot_be_answered_say_why() {
+    let many = format!("/series?{}", vec!["match[]=a"; 65].join("&"));
     for (path, status, kind, text) in [
+        (
+            &*many,
+            400,
+            "bad_data",
+            "invalid parameter \"match[]\": 65 selectors; at most 64 are allowed",
+        ),
         (
             "/parse_query?query=a%7B",
             400,

@@ -6,7 +6,7 @@ use std::iter::Peekable;
 use std::str::Chars;
 
 /// Most bytes of a compiled expression.
-const SIZE_MAX: usize = 4 << 20;
+const SIZE_MAX: usize = 1 << 20;
 /// Highest number in `{n,m}`, as in Go.
 const REPEAT_MAX: u32 = 1000;
 /// Most characters of `n,m`.

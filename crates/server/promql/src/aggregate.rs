@@ -10,6 +10,9 @@ use crate::math::{Mean, Sum, nan_first, nan_last, quantile};
 use crate::rows::{Row, Rows, is_absent, over};
 use crate::{ABSENT, Eval, failed};
 
+/// Most wrong quantiles of one argument that are looked at.
+const STEPS_NOTED: usize = 1000;
+
 /// The state of one group at one step.
 #[derive(Debug, Clone)]
 enum Cell {
@@ -128,8 +131,11 @@ impl Evaluator<'_> {
 
     /// Warns of quantiles that are none.
     pub(crate) fn note_quantiles(&self, q: &[f64], span: TextSpan) {
-        for q in q.iter().filter(|q| !(0.0..=1.0).contains(*q)) {
-            let q = promql_syntax::show_number(*q);
+        let mut wrong: Vec<u64> = q.iter().map(|q| q.to_bits()).collect();
+        wrong.dedup();
+        let wrong = wrong.into_iter().map(f64::from_bits).filter(|q| !(0.0..=1.0).contains(q));
+        for q in wrong.take(STEPS_NOTED) {
+            let q = promql_syntax::show_number(q);
             let text = format!("quantile value should be between 0 and 1, got {q}");
             self.shared.notes.borrow_mut().warn(&text, span);
         }

@@ -7,7 +7,7 @@ use promql_syntax::{Binary, BinaryOp, Cardinality, TextSpan, Type, VectorMatchin
 use crate::eval::{Emit, Evaluator};
 use crate::labels::Labels;
 use crate::operator::{arithmetic, keeps};
-use crate::rows::{Row, Rows, is_absent};
+use crate::rows::{Row, Rows, is_absent, mark, over};
 use crate::{ABSENT, Eval, failed};
 
 /// Returns true if the answer is no longer of the metric.
@@ -54,10 +54,10 @@ impl Evaluator<'_> {
         self.each(vector, &mut |labels, mut row| {
             let cells = row.iter_mut().zip(numbers.iter()).filter(|(cell, _)| !is_absent(**cell));
             cells.for_each(|(cell, number)| *cell = value(*cell, *number));
-            if drops_name(binary) {
-                rows.add(&labels.without_name(), &row)
-            } else if row.iter().all(|value| is_absent(*value)) {
+            if row.iter().all(|value| is_absent(*value)) {
                 Ok(())
+            } else if drops_name(binary) {
+                rows.add(&labels.without_name(), &row)
             } else {
                 emit(labels, row)
             }
@@ -92,12 +92,14 @@ impl Evaluator<'_> {
             BinaryOp::Or => {
                 left.list.into_iter().try_for_each(|(labels, row)| out.add(&labels, &row))?;
                 for (labels, row) in right.list {
+                    self.shared.budget.check().map_err(over)?;
                     let row = filter(&labels, row, false);
                     out.add(&labels, &row)?;
                 }
             }
             op => {
                 for (labels, row) in left.list {
+                    self.shared.budget.check().map_err(over)?;
                     let row = filter(&labels, row, op == BinaryOp::And);
                     out.add(&labels, &row)?;
                 }
@@ -119,10 +121,14 @@ impl Evaluator<'_> {
         }
         let mut pairing = Pairing { binary, matching, swapped, one: &one, taken: HashMap::new() };
         let mut out = Rows::new(self.grid.count, self.shared.budget);
+        let mut steps = vec![false; self.grid.count];
+        many.list.iter().for_each(|(_, row)| mark(&mut steps, row));
         for members in ones.values().filter(|members| members.len() > 1) {
-            pairing.check_one_side(members)?;
+            self.shared.budget.check().map_err(over)?;
+            pairing.check_one_side(members, &steps)?;
         }
         for (labels, row) in &many.list {
+            self.shared.budget.check().map_err(over)?;
             let key = key(labels);
             if let Some(members) = ones.get(&key) {
                 pairing.pair(&key, labels, row, members, &mut out)?;
@@ -145,11 +151,12 @@ struct Pairing<'p> {
 }
 
 impl Pairing<'_> {
-    /// Refuses two series of the side of one with a value at the same step.
-    fn check_one_side(&self, members: &[usize]) -> Eval<()> {
+    /// Refuses two series of the side of one with a value at the same step, of those at which the other
+    /// side has any.
+    fn check_one_side(&self, members: &[usize], steps: &[bool]) -> Eval<()> {
         let rows: Vec<&(Labels, Row)> =
             members.iter().filter_map(|at| self.one.list.get(*at)).collect();
-        for step in 0..rows.first().map_or(0, |(_, row)| row.len()) {
+        for (step, _) in steps.iter().enumerate().filter(|(_, is)| **is) {
             let has = |row: &Row| row.get(step).is_some_and(|value| !is_absent(*value));
             let mut present = rows.iter().filter(|(_, row)| has(row)).map(|(labels, _)| labels);
             if let (Some(a), Some(b)) = (present.next(), present.next()) {
@@ -182,9 +189,13 @@ impl Pairing<'_> {
         out: &mut Rows,
     ) -> Eval<()> {
         for (other, values) in members.iter().filter_map(|at| self.one.list.get(*at)) {
-            let answer = self.labels(labels, other);
             let steps = row.iter().zip(values).enumerate();
             let present = steps.filter(|(_, (many, one))| !is_absent(**many) && !is_absent(**one));
+            let mut present = present.peekable();
+            if present.peek().is_none() {
+                continue;
+            }
+            let answer = self.labels(labels, other);
             for (step, (many, one)) in present {
                 self.take(key, &answer, step, row.len())?;
                 let value = self.value(*many, *one);

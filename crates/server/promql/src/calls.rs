@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use promql_syntax::{Expr, ExprKind, VectorSelector};
+use promql_syntax::{Expr, ExprKind, LabelMatcher, MatchOp, VectorSelector};
 
 use crate::date::Date;
 use crate::eval::{Emit, Evaluator, Ranged};
 use crate::extended::Extension;
 use crate::labels::{DESCRIBING, Labels, NAME};
-use crate::rows::{HeldRow, Row, Rows, is_absent, mark, over, same_labels};
+use crate::rows::{HeldRow, Row, Rows, is_absent, mark, over};
 use crate::samples::Samples;
 use crate::window::Window;
 use crate::{ABSENT, Eval, failed, math};
@@ -173,7 +173,9 @@ impl Evaluator<'_> {
             extension.check(name)?;
         }
         let keeps_name = matches!(name, "last_over_time" | "first_over_time");
-        let mut known = HashSet::new();
+        // Without their names, series of several metrics may be one.
+        let mut merged = Rows::new(self.grid.count, self.shared.budget);
+        let merges = !keeps_name && !is_of_one_metric(matrix);
         self.windows(matrix, &mut |labels: Labels, samples: Samples, ranged: &Ranged| {
             let row = self.window_row(name, &samples, ranged, &numbers)?;
             if row.iter().all(|value| is_absent(*value)) {
@@ -189,11 +191,9 @@ impl Evaluator<'_> {
                 self.shared.notes.borrow_mut().info(&text, matrix.span);
             }
             let labels = if keeps_name { labels } else { labels.without_name() };
-            if !known.insert(labels.clone()) {
-                return same_labels();
-            }
-            emit(labels, row)
-        })
+            if merges { merged.add(&labels, &row) } else { emit(labels, row) }
+        })?;
+        Self::emit_all(merged, emit)
     }
 }
 
@@ -349,15 +349,25 @@ fn selector_of(expr: &Expr) -> Option<&VectorSelector> {
     }
 }
 
+/// Returns true if all series of a range selector are of one metric.
+fn is_of_one_metric(matrix: &Expr) -> bool {
+    let ExprKind::Matrix { selector, .. } = &matrix.kind else { return false };
+    let is_name = |m: &LabelMatcher| m.label == NAME && m.op == MatchOp::Equal;
+    selector.matchers.iter().any(is_name)
+}
+
 /// Returns the labels that the equalities of a selector give.
 fn absent_labels(arg: &Expr) -> Labels {
+    if let ExprKind::Paren(inner) = &arg.kind {
+        return absent_labels(inner);
+    }
     let (ExprKind::Vector(selector) | ExprKind::Matrix { selector, .. }) = &arg.kind else {
         return Labels::default();
     };
     let mut labels = Labels::default();
     let mut seen = HashSet::new();
     for matcher in selector.matchers.iter().filter(|m| !DESCRIBING.contains(&&*m.label)) {
-        let is_equal = matcher.op == promql_syntax::MatchOp::Equal;
+        let is_equal = matcher.op == MatchOp::Equal;
         if is_equal && seen.insert(&matcher.label) {
             labels.set(&matcher.label, &String::from_utf8_lossy(&matcher.value));
         } else {

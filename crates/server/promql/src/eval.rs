@@ -139,6 +139,10 @@ impl Evaluator<'_> {
             let present = row.iter_mut().enumerate().filter(|(_, value)| !is_absent(**value));
             present
                 .for_each(|(step, value)| *value = change(*value, step).unwrap_or(crate::ABSENT));
+            // A series without a value is none.
+            if row.iter().all(|value| is_absent(*value)) {
+                return Ok(());
+            }
             rows.add(&labels.without_name(), &row)
         })?;
         Self::emit_all(rows, emit)

@@ -6,7 +6,7 @@ use promql_syntax::{Expr, parse_float};
 
 use crate::eval::{Emit, Evaluator};
 use crate::labels::Labels;
-use crate::rows::{HeldRow, Row, is_absent};
+use crate::rows::{HeldRow, Row, is_absent, over};
 use crate::{ABSENT, Eval};
 
 /// Relative difference of two counts that is taken for a rounding error.
@@ -47,6 +47,7 @@ impl Evaluator<'_> {
         }
         let mut out = crate::rows::Rows::new(self.grid.count, self.shared.budget);
         for (labels, buckets) in groups {
+            self.shared.budget.check().map_err(over)?;
             let number = |at: usize, step: usize| numbers.get(at).and_then(|row| row.get(step));
             let value = |step: usize| {
                 let mut present = at_step(&buckets, step);

@@ -1,21 +1,29 @@
 //! The warnings and infos of an answer, with the texts of Prometheus.
 
+use std::collections::HashSet;
+
 use promql_syntax::{ParseError, TextSpan};
 
 /// Most warnings and most infos of an answer; the rest is counted.
 const TOLD_MAX: usize = 10;
+/// Most warnings and most infos that are counted.
+const COUNTED_MAX: usize = 1000;
+
+/// Texts with their places, in the order in which they came.
+type List = Vec<(String, TextSpan)>;
 
 /// The warnings and infos of a query, each once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Notes {
-    warnings: Vec<(String, TextSpan)>,
+    warnings: List,
     plain: Vec<String>,
-    infos: Vec<(String, TextSpan)>,
+    infos: List,
+    known: HashSet<String>,
 }
 
 impl Notes {
     pub(crate) fn warn(&mut self, text: &str, span: TextSpan) {
-        add(&mut self.warnings, format!("PromQL warning: {text}"), span);
+        add(&mut self.warnings, &mut self.known, format!("PromQL warning: {text}"), span);
     }
 
     /// Adds a warning that is about no place in the query.
@@ -24,7 +32,7 @@ impl Notes {
     }
 
     pub(crate) fn info(&mut self, text: &str, span: TextSpan) {
-        add(&mut self.infos, format!("PromQL info: {text}"), span);
+        add(&mut self.infos, &mut self.known, format!("PromQL info: {text}"), span);
     }
 
     /// Returns the warnings with their places in the text of the query.
@@ -40,8 +48,8 @@ impl Notes {
     }
 }
 
-fn add(list: &mut Vec<(String, TextSpan)>, text: String, span: TextSpan) {
-    if list.iter().all(|(known, _)| *known != text) {
+fn add(list: &mut List, known: &mut HashSet<String>, text: String, span: TextSpan) {
+    if list.len() < COUNTED_MAX && known.insert(text.clone()) {
         list.push((text, span));
     }
 }

@@ -65,8 +65,13 @@ fn by_labels(a: &Labels, b: &Labels, names: &[String]) -> std::cmp::Ordering {
 fn natural(mut a: &str, mut b: &str) -> std::cmp::Ordering {
     loop {
         let (part_a, part_b) = (part(a), part(b));
-        let numbers = part_a.parse::<u64>().ok().zip(part_b.parse::<u64>().ok());
-        let order = numbers.map_or_else(|| part_a.cmp(part_b), |(a, b)| a.cmp(&b));
+        let digits = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+        let order = if digits(part_a) && digits(part_b) {
+            let (a, b) = (part_a.trim_start_matches('0'), part_b.trim_start_matches('0'));
+            a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+        } else {
+            part_a.cmp(part_b)
+        };
         let order = order.then_with(|| part_a.len().cmp(&part_b.len()));
         if !order.is_eq() || part_a.is_empty() {
             return order;

@@ -11,14 +11,15 @@ impl Evaluator<'_> {
     /// Evaluates `label_replace(v, target, replacement, source, regexp)`.
     pub(crate) fn label_replace(&self, args: &[Expr], emit: Emit<'_>) -> Eval<()> {
         let [vector, target, replacement, source, regexp] = args else { return Ok(()) };
-        let shown = text(regexp);
+        let target = label_name(target, "destination", "label_replace")?;
+        let (replacement, source, shown) = (text(replacement), text(source), text(regexp));
+        // Compiled after the vector is there, so that of nested ones one is held at a time.
+        let rows = self.rows(vector)?;
         let regexp = Regexp::new(&shown).map_err(|_| {
             let text = format!("invalid regular expression in label_replace(): {shown}");
             QueryError::Execution(text)
         })?;
-        let target = label_name(target, "destination", "label_replace")?;
-        let (replacement, source) = (text(replacement), text(source));
-        self.relabelled(vector, emit, &|labels| {
+        self.relabelled(rows, emit, &|labels| {
             if let Some(value) = regexp.expand(labels.get(&source), &replacement) {
                 labels.set(&target, &value);
             }
@@ -32,20 +33,20 @@ impl Evaluator<'_> {
         let sources = sources.iter().map(name).collect::<Eval<Vec<String>>>()?;
         let target = label_name(target, "destination", "label_join")?;
         let separator = text(separator);
-        self.relabelled(vector, emit, &|labels| {
+        self.relabelled(self.rows(vector)?, emit, &|labels| {
             let values: Vec<&str> = sources.iter().map(|source| labels.get(source)).collect();
             let value = values.join(&separator);
             labels.set(&target, &value);
         })
     }
 
-    fn relabelled(&self, vector: &Expr, emit: Emit<'_>, change: &dyn Fn(&mut Labels)) -> Eval<()> {
-        let mut rows = Rows::new(self.grid.count, self.shared.budget);
-        self.each(vector, &mut |mut labels, row| {
+    fn relabelled(&self, rows: Rows, emit: Emit<'_>, change: &dyn Fn(&mut Labels)) -> Eval<()> {
+        let mut out = Rows::new(self.grid.count, self.shared.budget);
+        for (mut labels, row) in rows.list {
             change(&mut labels);
-            rows.add(&labels, &row)
-        })?;
-        Self::emit_all(rows, emit)
+            out.add(&labels, &row)?;
+        }
+        Self::emit_all(out, emit)
     }
 }
 

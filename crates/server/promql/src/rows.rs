@@ -70,6 +70,11 @@ impl Rows {
         Self { list, index, steps, held: budget.nothing(), bytes: 0 }
     }
 
+    /// Returns the memory that the rows take, bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Returns the row of these labels, which is without values at first.
     pub(crate) fn row(&mut self, labels: &Labels) -> Eval<&mut Row> {
         let known = self.index.get(labels).copied();

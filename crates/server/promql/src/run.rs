@@ -78,11 +78,15 @@ impl Evaluator<'_> {
 
     /// Returns the answer at all steps.
     fn range(&self, expr: &Expr) -> Eval<Answer> {
+        // Held until the rows are points.
+        let mut held = self.shared.budget.nothing();
         let list = match expr.ty() {
             Type::Scalar => vec![(Labels::default(), self.scalar(expr)?.row)],
             Type::Vector => {
                 order::note_sort(expr, &self.shared.notes);
-                let mut list = self.rows(expr)?.list;
+                let rows = self.rows(expr)?;
+                held.set(rows.bytes()).map_err(over)?;
+                let mut list = rows.list;
                 list.sort_by(|a, b| a.0.cmp(&b.0));
                 list
             }

@@ -149,10 +149,14 @@ pub fn find(
     matchers: &[LabelMatcher],
     budget: &Budget,
 ) -> Result<Vec<(Labels, Series)>, QueryError> {
-    let found = store.find(&tests(matchers));
+    let found = store.find(&tests(matchers, budget));
+    budget.check().map_err(over)?;
     let mut list = Vec::with_capacity(found.len());
     let (mut held, mut bytes) = (budget.nothing(), 0);
-    for series in found {
+    for (at, series) in found.into_iter().enumerate() {
+        if at % 1024 == 0 {
+            budget.check().map_err(over)?;
+        }
         // A tag of that name is visible to no query.
         if series.is_events() || series.tags.iter().any(|(tag, _)| tag == NAME) {
             continue;
@@ -168,14 +172,14 @@ pub fn find(
 }
 
 /// Returns the tests of the store for label matchers.
-fn tests(matchers: &[LabelMatcher]) -> series::Selector {
+fn tests(matchers: &[LabelMatcher], budget: &Budget) -> series::Selector {
     let mut by_label: BTreeMap<&str, Vec<&LabelMatcher>> = BTreeMap::new();
     for matcher in matchers {
         by_label.entry(&matcher.label).or_default().push(matcher);
     }
     let mut selector = series::Selector::default();
     for (label, matchers) in by_label {
-        let test = test(&matchers);
+        let test = test(&matchers, budget);
         if label == NAME {
             selector.metric = test;
         } else {
@@ -186,7 +190,7 @@ fn tests(matchers: &[LabelMatcher]) -> series::Selector {
 }
 
 /// Returns a test that all matchers pass.
-fn test(matchers: &[&LabelMatcher]) -> Test {
+fn test(matchers: &[&LabelMatcher], budget: &Budget) -> Test {
     if let [matcher] = matchers
         && let Ok(value) = std::str::from_utf8(&matcher.value)
     {
@@ -197,6 +201,10 @@ fn test(matchers: &[&LabelMatcher]) -> Test {
         }
     }
     let matchers: Vec<LabelMatcher> = matchers.iter().map(|matcher| (*matcher).clone()).collect();
-    let all = move |value: &str| matchers.iter().all(|matcher| matcher.matches(value));
+    let budget = budget.clone();
+    // The store is locked while this runs: a query that is over must end.
+    let all = move |value: &str| {
+        budget.check().is_ok() && matchers.iter().all(|matcher| matcher.matches(value))
+    };
     Test::Where(std::sync::Arc::new(all))
 }
