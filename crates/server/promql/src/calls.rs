@@ -316,7 +316,7 @@ fn of_one(name: &str) -> Option<fn(f64) -> f64> {
         "sinh" => f64::sinh,
         "cosh" => f64::cosh,
         "tanh" => f64::tanh,
-        "asinh" => f64::asinh,
+        "asinh" => math::asinh,
         "acosh" => f64::acosh,
         "atanh" => f64::atanh,
         "rad" => |value| value * (std::f64::consts::PI / 180.0),

@@ -1,5 +1,8 @@
 //! Arithmetic as in Prometheus: compensated sums, quantiles, and the corner cases of Go.
 
+/// 2^28: the square of a greater number is not changed by adding 1.
+const LARGE: f64 = 268_435_456.0;
+
 /// A sum that keeps what rounding loses. Source: A. Neumaier, "Rundungsfehleranalyse einiger Verfahren
 /// zur Summation endlicher Summen", ZAMM 54 (1974).
 #[derive(Debug, Clone, Copy, Default)]
@@ -135,6 +138,21 @@ pub(crate) fn sign(value: f64) -> f64 {
     }
 }
 
+/// Returns the inverse hyperbolic sine, with the steps of fdlibm as Go has them. The standard library's
+/// needs `hypot` of glibc 2.35, with which no package would run on RHEL 9.
+pub(crate) fn asinh(value: f64) -> f64 {
+    let size = value.abs();
+    let root = (size * size + 1.0).sqrt();
+    let result = if size > LARGE {
+        size.ln() + std::f64::consts::LN_2
+    } else if size > 2.0 {
+        (2.0 * size + 1.0 / (root + size)).ln()
+    } else {
+        (size + size * size / (1.0 + root)).ln_1p()
+    };
+    result.copysign(value)
+}
+
 #[cfg(test)]
 #[allow(clippy::float_cmp, reason = "the values are exact")]
 mod tests {
@@ -149,6 +167,16 @@ mod tests {
         mean.add(f64::MAX);
         mean.add(f64::MAX);
         assert!((mean.value() / f64::MAX - 1.0).abs() < 1e-15);
+    }
+
+    #[test]
+    fn inverse_hyperbolic_sine_holds_at_every_size() {
+        for value in [0.0, 1e-300, 1e-9, 0.5, 2.0, 2.5, 1e8, 1e9, 1e300, f64::INFINITY] {
+            let sine = asinh(value).sinh();
+            assert!(sine == value || (sine / value - 1.0).abs() < 1e-12, "{value}: {sine}");
+            assert_eq!(asinh(-value).to_bits(), (-asinh(value)).to_bits());
+        }
+        assert!(asinh(f64::NAN).is_nan());
     }
 
     #[test]
