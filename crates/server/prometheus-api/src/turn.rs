@@ -103,3 +103,69 @@ impl Turns {
 pub(crate) fn unavailable(text: &str) -> Refusal {
     Refusal { status: StatusCode::SERVICE_UNAVAILABLE, kind: "timeout", text: text.into() }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    async fn until(is_so: impl Fn() -> bool) {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn started<T: Send + 'static>(
+        turns: &Turns,
+        query: impl FnOnce(Client) -> Result<T, Refusal> + Send + 'static,
+    ) -> tokio::task::JoinHandle<Result<T, Refusal>> {
+        let turns = turns.clone();
+        tokio::spawn(async move { turns.run(TIMEOUT, query).await })
+    }
+
+    fn wait_until_gone(client: &Client) {
+        while !client.is_gone() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[tokio::test]
+    async fn queries_wait_for_a_place_and_a_further_one_is_refused() {
+        let turns = Turns::default();
+        let barrier = Arc::new(Barrier::new(RUNNING_MAX + 1));
+        let mut queries = Vec::new();
+        for _ in 0..RUNNING_MAX {
+            let barrier = Arc::clone(&barrier);
+            queries.push(started(&turns, move |_| Ok(barrier.wait().is_leader())));
+        }
+        until(|| turns.running.available_permits() == 0).await;
+        queries.extend((0..WAITING_MAX).map(|_| started(&turns, |_| Ok(false))));
+        until(|| turns.waiting.load(Ordering::Relaxed) == WAITING_MAX).await;
+        let refused = turns.run(TIMEOUT, |_| Ok(())).await.unwrap_err();
+        assert_eq!(refused, unavailable("too many queries are waiting: ask again later"));
+        queries.pop().unwrap().abort();
+        until(|| turns.waiting.load(Ordering::Relaxed) == WAITING_MAX - 1).await;
+        let late = turns.run(Duration::ZERO, |_| Ok(())).await.unwrap_err();
+        assert_eq!(late, unavailable("query timed out in expression evaluation"));
+        barrier.wait();
+        for query in queries {
+            assert!(query.await.unwrap().is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn query_sees_that_its_client_has_left() {
+        let turns = Turns::default();
+        let (send, left) = oneshot::channel();
+        let request = started(&turns, move |client| {
+            wait_until_gone(&client);
+            let _ = send.send(());
+            Ok(())
+        });
+        until(|| turns.running.available_permits() < RUNNING_MAX).await;
+        request.abort();
+        left.await.unwrap();
+    }
+}
