@@ -70,9 +70,9 @@ impl Evaluator<'_> {
             ("absent_over_time", [matrix]) => {
                 let mut present = vec![false; self.grid.count];
                 self.windows(matrix, &mut |_, samples, ranged| {
-                    let has = |time| !ranged.window(&samples, time).times.is_empty();
-                    let steps = present.iter_mut().zip(self.grid.times());
-                    steps.for_each(|(present, time)| *present |= has(time));
+                    let windows = ranged.windows(&samples, self.grid.times());
+                    let steps = present.iter_mut().zip(windows);
+                    steps.for_each(|(present, window)| *present |= !window.times.is_empty());
                     Ok(())
                 })?;
                 Self::absent(&present, matrix, emit)
@@ -210,9 +210,9 @@ impl Evaluator<'_> {
             numbers.get(at).and_then(|row| row.get(step)).copied().unwrap_or(f64::NAN)
         };
         let mut row = Vec::with_capacity(self.grid.count);
+        let function = of_window(name);
         let mut read = 0;
-        for (step, time) in self.grid.times().enumerate() {
-            let window = ranged.window(samples, time);
+        for (step, window) in ranged.windows(samples, self.grid.times()).enumerate() {
             read += window.times.len() + 1;
             if read > CHECKED_SAMPLES {
                 self.shared.budget.check().map_err(over)?;
@@ -221,7 +221,7 @@ impl Evaluator<'_> {
             let value = match ranged.extended {
                 _ if window.times.is_empty() => None,
                 Some((extension, _)) => of_extended(name, &window, extension),
-                None => of_window(name, &window, number(0, step), number(1, step)),
+                None => function(&window, number(0, step), number(1, step)),
             };
             row.push(value.unwrap_or(ABSENT));
         }
@@ -229,40 +229,53 @@ impl Evaluator<'_> {
     }
 }
 
-/// Returns the value of a function of a window that is not empty.
-fn of_window(name: &str, window: &Window<'_>, first: f64, second: f64) -> Option<f64> {
-    let seconds = |ms: i64| ms as f64 / 1000.0;
+/// A function of a window that is not empty and of two numbers.
+type OfWindow = fn(&Window<'_>, f64, f64) -> Option<f64>;
+
+fn of_window(name: &str) -> OfWindow {
     match name {
-        "rate" => window.change(true, Some(window.range_seconds())),
-        "increase" => window.change(true, None),
-        "delta" => window.change(false, None),
-        "irate" => window.last_change(true),
-        "idelta" => window.last_change(false),
-        "deriv" => window.line(*window.times.first()?).map(|(slope, _)| slope),
-        "predict_linear" => {
-            window.line(window.step_ms).map(|(slope, intercept)| slope * first + intercept)
+        "rate" => |window, _, _| window.change(true, Some(window.range_seconds())),
+        "increase" => |window, _, _| window.change(true, None),
+        "delta" => |window, _, _| window.change(false, None),
+        "irate" => |window, _, _| window.last_change(true),
+        "idelta" => |window, _, _| window.last_change(false),
+        "deriv" => |window, _, _| window.line(*window.times.first()?).map(|(slope, _)| slope),
+        "predict_linear" => |window, ahead_s, _| {
+            window.line(window.step_ms).map(|(slope, intercept)| slope * ahead_s + intercept)
+        },
+        "avg_over_time" => |window, _, _| window.mean(),
+        "sum_over_time" => |window, _, _| Some(window.sum()),
+        "count_over_time" => |window, _, _| Some(window.count()),
+        "present_over_time" => |_, _, _| Some(1.0),
+        "min_over_time" => {
+            |window, _, _| Some(window.extreme(|some| some.min, |new, old| new < old)?.1)
         }
-        "avg_over_time" => window.mean(),
-        "sum_over_time" => Some(window.sum()),
-        "count_over_time" => Some(window.values.len() as f64),
-        "present_over_time" => Some(1.0),
-        "min_over_time" => window.extreme(|new, old| new < old).map(|(_, value)| value),
-        "max_over_time" => window.extreme(|new, old| new > old).map(|(_, value)| value),
-        "ts_of_min_over_time" => window.extreme(|new, old| new <= old).map(|(ms, _)| seconds(ms)),
-        "ts_of_max_over_time" => window.extreme(|new, old| new >= old).map(|(ms, _)| seconds(ms)),
-        "first_over_time" => window.values.first().copied(),
-        "last_over_time" => window.values.last().copied(),
-        "ts_of_first_over_time" => window.times.first().copied().map(seconds),
-        "ts_of_last_over_time" => window.times.last().copied().map(seconds),
-        "stdvar_over_time" => window.variance(),
-        "stddev_over_time" => window.variance().map(f64::sqrt),
-        "quantile_over_time" => Some(window.quantile(first)),
-        "mad_over_time" => Some(window.median_deviation()),
-        "resets" => Some(window.resets()),
-        "changes" => Some(window.changes()),
-        "double_exponential_smoothing" => window.smoothed(first, second),
-        _ => None,
+        "max_over_time" => {
+            |window, _, _| Some(window.extreme(|some| some.max, |new, old| new > old)?.1)
+        }
+        "ts_of_min_over_time" => {
+            |window, _, _| seconds(window.extreme(|some| some.min, |new, old| new <= old)?.0)
+        }
+        "ts_of_max_over_time" => {
+            |window, _, _| seconds(window.extreme(|some| some.max, |new, old| new >= old)?.0)
+        }
+        "first_over_time" => |window, _, _| window.first(),
+        "last_over_time" => |window, _, _| window.values.last().copied(),
+        "ts_of_first_over_time" => |window, _, _| seconds(*window.times.first()?),
+        "ts_of_last_over_time" => |window, _, _| seconds(*window.times.last()?),
+        "stdvar_over_time" => |window, _, _| window.variance(),
+        "stddev_over_time" => |window, _, _| window.variance().map(f64::sqrt),
+        "quantile_over_time" => |window, q, _| Some(window.quantile(q)),
+        "mad_over_time" => |window, _, _| Some(window.median_deviation()),
+        "resets" => |window, _, _| Some(window.resets()),
+        "changes" => |window, _, _| Some(window.changes()),
+        "double_exponential_smoothing" => |window, factor, trend| window.smoothed(factor, trend),
+        _ => |_, _, _| None,
     }
+}
+
+fn seconds(ms: i64) -> Option<f64> {
+    Some(ms as f64 / 1000.0)
 }
 
 /// Returns the value of a function of a window with values at its bounds.

@@ -11,6 +11,7 @@ use crate::extended::Extension;
 use crate::labels::Labels;
 use crate::notes::Notes;
 use crate::operator::of_scalars;
+use crate::rolled::Rolled;
 use crate::rows::{HeldRow, Row, Rows, is_absent, over};
 use crate::samples::Samples;
 use crate::window::Window;
@@ -52,6 +53,7 @@ impl Grid {
 pub(crate) struct Shared<'q> {
     pub(crate) store: &'q Store,
     pub(crate) snapshot: Snapshot,
+    pub(crate) rolled: Option<Rolled>,
     pub(crate) query: Query,
     pub(crate) budget: &'q Budget,
     pub(crate) notes: RefCell<Notes>,
@@ -226,21 +228,37 @@ impl Ranged {
         }
     }
 
-    /// Returns the samples in the window of a step at this time, and those that count beyond it.
-    pub(crate) fn window<'s>(&self, samples: &'s Samples, time_ms: i64) -> Window<'s> {
-        let to_ms = self.end(time_ms);
-        let from_ms = to_ms.saturating_sub(self.range_ms);
+    /// Returns the window of each step at these times, which must not fall: the samples within it, and
+    /// those that count beyond it.
+    pub(crate) fn windows<'s>(
+        self,
+        samples: &'s Samples,
+        times: impl Iterator<Item = i64> + 's,
+    ) -> impl Iterator<Item = Window<'s>> + 's {
         let (before, after) = self.beyond();
-        let (first, last) = (from_ms.saturating_sub(before), to_ms.saturating_add(after));
-        let begin = samples.times.partition_point(|time| *time <= first);
-        let end = samples.times.partition_point(|time| *time <= last).max(begin);
-        Window {
-            times: samples.times.get(begin..end).unwrap_or_default(),
-            values: samples.values.get(begin..end).unwrap_or_default(),
-            from_ms,
-            to_ms,
-            step_ms: time_ms,
-        }
+        let mut falls = samples.falls().peekable();
+        let (mut begin, mut end) = (0, 0);
+        let advance = |from: &mut usize, last: i64| {
+            while samples.times.get(*from).is_some_and(|time| *time <= last) {
+                *from += 1;
+            }
+        };
+        times.map(move |step_ms| {
+            let to_ms = self.end(step_ms);
+            let from_ms = to_ms.saturating_sub(self.range_ms);
+            advance(&mut begin, from_ms.saturating_sub(before));
+            advance(&mut end, to_ms.saturating_add(after));
+            while falls.next_if(|at| *at <= begin).is_some() {}
+            Window {
+                times: samples.times.get(begin..end).unwrap_or_default(),
+                values: samples.values.get(begin..end).unwrap_or_default(),
+                buckets: samples.buckets.get(begin..end.min(samples.buckets.len())).unwrap_or_default(),
+                falls: falls.peek().is_some_and(|at| *at < end),
+                from_ms,
+                to_ms,
+                step_ms,
+            }
+        })
     }
 }
 

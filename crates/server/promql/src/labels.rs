@@ -55,10 +55,11 @@ impl Labels {
     /// the name of the metric.
     #[must_use]
     pub(crate) fn matching(&self, names: &[String], only: bool) -> Self {
-        let mut out = self.clone();
         let named = |name: &str| names.iter().any(|known| known == name);
-        out.retain(|name| if only { named(name) } else { !named(name) });
-        if only { out } else { out.without_name() }
+        let keeps = |name: &str| {
+            if only { named(name) } else { !named(name) && !DESCRIBING.contains(&name) }
+        };
+        Self(self.0.iter().filter(|(name, _)| keeps(name)).cloned().collect())
     }
 
     /// Estimates the memory, bytes.

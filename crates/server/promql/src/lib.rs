@@ -20,6 +20,7 @@ mod notes;
 mod operator;
 mod order;
 mod relabel;
+mod rolled;
 mod rows;
 mod run;
 mod samples;

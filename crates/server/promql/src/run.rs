@@ -9,6 +9,7 @@ use series::Store;
 use crate::eval::{Evaluator, Grid, Shared, string};
 use crate::labels::Labels;
 use crate::notes::Notes;
+use crate::rolled::Rolled;
 use crate::rows::{Row, is_absent, over};
 use crate::{Answer, Eval, Points, Query, QueryError, order};
 
@@ -19,7 +20,8 @@ pub(crate) fn run(
     budget: &Budget,
 ) -> Result<(Answer, Notes), QueryError> {
     let snapshot = store.snapshot();
-    let shared = Shared { store, snapshot, query, budget, notes: RefCell::default() };
+    let rolled = snapshot.rolled_up().map(|(until_ns, width_ns)| Rolled { until_ns, width_ns });
+    let shared = Shared { store, snapshot, rolled, query, budget, notes: RefCell::default() };
     let grid = Grid::new(query.start_ms, query.end_ms, query.step_ms);
     let evaluator = Evaluator { shared: &shared, grid };
     let answer = if query.step_ms == 0 { evaluator.instant(expr) } else { evaluator.range(expr) };
@@ -54,7 +56,8 @@ impl Evaluator<'_> {
                 let mut held = self.shared.budget.nothing();
                 let mut bytes = 0;
                 self.windows(expr, &mut |labels, samples, ranged| {
-                    let window = ranged.window(&samples, self.grid.start_ms);
+                    let times = std::iter::once(self.grid.start_ms);
+                    let Some(window) = ranged.windows(&samples, times).next() else { return Ok(()) };
                     let points: Points = match ranged.extended {
                         Some((extension, _)) => window.extended(extension),
                         None => window

@@ -10,8 +10,10 @@ use crate::duration::milliseconds;
 use crate::eval::{Emit, Evaluator, Ranged};
 use crate::extended::Extension;
 use crate::labels::{Labels, NAME};
+use crate::rolled::Rolled;
 use crate::rows::{is_absent, over};
 use crate::samples::Samples;
+use crate::window::Window;
 use crate::{Eval, QueryError};
 
 impl Evaluator<'_> {
@@ -62,9 +64,9 @@ impl Evaluator<'_> {
         emit: Emit<'_>,
     ) -> Eval<()> {
         self.select_windows(selector, &ranged, &mut |labels, samples, ranged| {
-            let value =
-                |time_ms| ranged.window(&samples, time_ms).smooth_value(ranged.end(time_ms));
-            let row: Vec<f64> = self.grid.times().map(value).map(or_absent).collect();
+            let windows = ranged.windows(&samples, self.grid.times());
+            let value = |window: Window<'_>| window.smooth_value(window.to_ms);
+            let row: Vec<f64> = windows.map(value).map(or_absent).collect();
             if row.iter().all(|value| is_absent(*value)) { Ok(()) } else { emit(labels, row) }
         })
     }
@@ -100,11 +102,16 @@ impl Evaluator<'_> {
         let from_ms = first_ms.saturating_sub(ranged.range_ms).saturating_sub(before);
         let (from_ms, end_ms) = (from_ms.saturating_add(1), end_ms.saturating_add(after));
         let nanoseconds = |ms: i64| ms.saturating_mul(1_000_000);
-        let range = TimeRange {
+        let mut range = TimeRange {
             from_ns: nanoseconds(from_ms),
             to_ns: nanoseconds(end_ms.saturating_add(1)),
         };
         let mut samples = Samples::default();
+        let touches = |old: &Rolled| range.from_ns < old.until_ns.saturating_add(old.width_ns);
+        if let Some(rolled) = self.shared.rolled.filter(touches) {
+            samples = self.buckets(series, range, rolled)?;
+            range.from_ns = range.from_ns.max(rolled.until_ns);
+        }
         let mut held = self.shared.budget.nothing();
         for run in self.shared.snapshot.scan(series, range, Direction::Forward).with_markers() {
             let run = run.map_err(|error| QueryError::Store(error.to_string()))?;
@@ -131,7 +138,9 @@ impl Newest<'_> {
         }
         let last = self.next.checked_sub(1)?;
         let (time, value) = (*self.samples.times.get(last)?, *self.samples.values.get(last)?);
-        let is_new = time > end_ms.saturating_sub(self.range_ms);
+        let is_bucket = last < self.samples.buckets.len();
+        let age_ms = if is_bucket { self.range_ms.max(self.samples.width_ms) } else { self.range_ms };
+        let is_new = time > end_ms.saturating_sub(age_ms);
         (is_new && !is_absent(value)).then_some((time, value))
     }
 }

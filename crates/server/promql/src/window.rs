@@ -1,5 +1,7 @@
 //! Functions over the samples of a window.
 
+use series::Summary;
+
 use crate::math::{Mean, Sum, nan_first, quantile, same};
 
 /// The samples of one series in a window, which is open at `from_ms` and closed at `to_ms`.
@@ -7,6 +9,10 @@ use crate::math::{Mean, Sum, nan_first, quantile, same};
 pub(crate) struct Window<'s> {
     pub(crate) times: &'s [i64],
     pub(crate) values: &'s [f64],
+    /// The buckets of roll-ups that the first samples stand for.
+    pub(crate) buckets: &'s [Summary],
+    /// False if no value is below the one before it.
+    pub(crate) falls: bool,
     pub(crate) from_ms: i64,
     pub(crate) to_ms: i64,
     /// The step for which the window is evaluated.
@@ -29,7 +35,7 @@ impl Window<'_> {
             return None;
         };
         let mut change = last - first;
-        if is_counter {
+        if is_counter && self.falls {
             change = self.pairs().filter(|(a, b)| b < a).fold(change, |sum, (a, _)| sum + a);
         }
         let mut to_start = (first_ms - self.from_ms) as f64 / 1000.0;
@@ -64,10 +70,13 @@ impl Window<'_> {
     }
 
     pub(crate) fn sum(&self) -> f64 {
-        self.values.iter().fold(Sum::default(), |sum, value| sum.plus(*value)).total()
+        self.each(|some| some.sum).fold(Sum::default(), Sum::plus).total()
     }
 
     pub(crate) fn mean(&self) -> Option<f64> {
+        if !self.buckets.is_empty() {
+            return Some(self.sum() / self.count());
+        }
         let (first, rest) = self.values.split_first()?;
         let mut mean = Mean::of(*first);
         for value in rest {
@@ -76,12 +85,16 @@ impl Window<'_> {
         Some(mean.value())
     }
 
-    /// Returns index and value of the extreme of a comparison. NaN gives way to any number.
-    pub(crate) fn extreme(&self, is_better: impl Fn(f64, f64) -> bool) -> Option<(i64, f64)> {
-        let mut best = (*self.times.first()?, *self.values.first()?);
-        for (time, value) in self.times.iter().zip(self.values) {
-            if is_better(*value, best.1) || best.1.is_nan() {
-                best = (*time, *value);
+    /// Returns time and value of the extreme of a comparison. NaN gives way to any number.
+    pub(crate) fn extreme(
+        &self,
+        of: fn(&Summary) -> f64,
+        is_better: impl Fn(f64, f64) -> bool,
+    ) -> Option<(i64, f64)> {
+        let mut best = (*self.times.first()?, self.each(of).next()?);
+        for (time, value) in self.times.iter().zip(self.each(of)) {
+            if is_better(value, best.1) || best.1.is_nan() {
+                best = (*time, value);
             }
         }
         Some(best)

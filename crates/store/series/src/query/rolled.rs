@@ -33,6 +33,16 @@ impl Snapshot {
         self.rollups.get(&partition)
     }
 
+    /// Returns the first time after the partitions of which only roll-ups remain, and the width of
+    /// their widest buckets, in nanoseconds.
+    pub fn rolled_up(&self) -> Option<(i64, i64)> {
+        let alone = self.rollups.iter().filter(|(_, rollup)| rollup.meta.alone);
+        let of = |(partition, rollup): (&i64, &Arc<Part>)| {
+            (partition_range(*partition).to_ns, rollup::width_ns(rollup.meta.step_s))
+        };
+        alone.map(of).reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))
+    }
+
     /// Returns ranges of a partition, each with about as many samples of some columns as a window,
     /// that begin at the start of a bucket.
     pub(crate) fn bucket_windows(&self, columns: &[ColumnId], partition: i64) -> Vec<TimeRange> {
