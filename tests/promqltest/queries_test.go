@@ -20,6 +20,9 @@ var inexact = strings.Fields("exp ln log2 log10 sin cos tan asin acos atan sinh 
 // excluded are functions that Holdfast refuses.
 var excluded = regexp.MustCompile(`^(info|integral|histogram_quantiles|start_timestamp|holt_winters)$`)
 
+// dateMax is the most seconds of which a date is asked.
+const dateMax = 1e10
+
 func init() {
 	// Added by promqlsmith, and no function of Prometheus 3.
 	delete(parser.Functions, "holt_winters")
@@ -138,11 +141,11 @@ func (g *generator) durations(text string) string {
 func (g *generator) change(node parser.Node, path []parser.Node) {
 	switch n := node.(type) {
 	case *parser.NumberLiteral:
-		if g.rnd.Intn(2) == 0 {
+		if g.rnd.Intn(2) == 0 && math.Abs(n.Val) != dateMax {
 			n.Val = g.number().Val
 		}
 	case *parser.VectorSelector:
-		if g.rnd.Intn(40) == 0 {
+		if _, isMatrix := parent(path).(*parser.MatrixSelector); !isMatrix && g.rnd.Intn(40) == 0 {
 			n.Smoothed = true
 		}
 		// Series of several metrics, which may have the same other labels.
@@ -174,11 +177,8 @@ func (g *generator) change(node parser.Node, path []parser.Node) {
 		}
 		selector := n.VectorSelector.(*parser.VectorSelector)
 		selector.Smoothed = false
-		if len(path) == 0 || g.rnd.Intn(3) > 0 {
-			return
-		}
-		call, ok := path[len(path)-1].(*parser.Call)
-		if !ok {
+		call, ok := parent(path).(*parser.Call)
+		if !ok || g.rnd.Intn(3) > 0 {
 			return
 		}
 		switch call.Func.Name {
@@ -187,19 +187,32 @@ func (g *generator) change(node parser.Node, path []parser.Node) {
 			selector.Smoothed = !selector.Anchored
 		case "changes", "resets":
 			selector.Anchored = true
+		case "absent_over_time", "sum_over_time":
+			// An error.
+			selector.Smoothed = g.rnd.Intn(10) == 0
 		}
 	case *parser.Call:
 		g.call(n)
 	case *parser.BinaryExpr:
 		g.matching(n)
 	case *parser.AggregateExpr:
-		if n.Param != nil && n.Param.Type() == parser.ValueTypeScalar && g.rnd.Intn(4) > 0 {
+		// Prometheus evaluates the parameter at the first step only if the time of the series is fixed.
+		isFixed := strings.Contains(n.Expr.String(), " @ ") || strings.Contains(n.Expr.String(), "vector(")
+		if n.Param != nil && n.Param.Type() == parser.ValueTypeScalar && (isFixed || g.rnd.Intn(4) > 0) {
 			n.Param = g.number()
 		}
 		if n.Op == parser.COUNT_VALUES && g.rnd.Intn(4) == 0 {
 			n.Param = &parser.StringLiteral{Val: []string{"job", "le", "a b"}[g.rnd.Intn(3)]}
 		}
 	}
+}
+
+// parent returns the node above one, or nil.
+func parent(path []parser.Node) parser.Node {
+	if len(path) == 0 {
+		return nil
+	}
+	return path[len(path)-1]
 }
 
 // number returns a number, often one with corner cases.
@@ -223,6 +236,17 @@ func (g *generator) call(n *parser.Call) {
 	}
 	pick := func(texts ...string) parser.Expr { return &parser.StringLiteral{Val: texts[g.rnd.Intn(len(texts))]} }
 	switch n.Func.Name {
+	case "year", "month", "day_of_month", "day_of_week", "day_of_year", "days_in_month", "hour", "minute":
+		// Go does not define the integer of a number that is NaN or too large.
+		if len(n.Args) > 0 {
+			least := &parser.BinaryExpr{Op: parser.GTR, LHS: n.Args[0], RHS: &parser.NumberLiteral{Val: -dateMax}}
+			n.Args[0] = &parser.BinaryExpr{Op: parser.LSS, LHS: least, RHS: &parser.NumberLiteral{Val: dateMax}}
+		}
+	case "timestamp":
+		// With a fixed time, Prometheus forgets the offset.
+		if selector, ok := n.Args[0].(*parser.VectorSelector); ok && (selector.Timestamp != nil || selector.StartOrEnd != 0) {
+			selector.OriginalOffset = 0
+		}
 	case "label_replace":
 		n.Args[1] = pick("new", "job", "instance", "__name__", "a b")
 		n.Args[2] = pick("$1", "x-$1-$2", "", "${1}y", "$$")

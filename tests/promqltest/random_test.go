@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,17 +37,15 @@ var (
 	addsSeries = regexp.MustCompile(`\b(sum|avg|stddev|stdvar)\b`)
 	// isInexact finds the functions that differ in the last bits.
 	isInexact = regexp.MustCompile(`\^|\b(atan2|exp|ln|log2|log10|a?sinh?|a?cosh?|a?tanh?)\b`)
-	// isRanked finds the operations whose order is part of the answer.
-	isRanked = regexp.MustCompile(`^\(*(sort|topk|bottomk)`)
 )
 
-// engines is the same data in two stores of Prometheus and in one of Holdfast.
+// engines is the same data in stores of Prometheus and in one of Holdfast.
 type engines struct {
 	prometheus *promql.Engine
-	// sorted has the series in the order of their labels, and reversed in the opposite one.
-	sorted, reversed storage.Queryable
-	holdfast         *server
-	data             []randomSeries
+	// stores have the series in several orders, the first in that of the labels.
+	stores   []storage.Queryable
+	holdfast *server
+	data     []randomSeries
 }
 
 func newEngines(t *testing.T, seed int64) *engines {
@@ -56,13 +55,18 @@ func newEngines(t *testing.T, seed int64) *engines {
 		NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
 		EnableAtModifier:         true, EnableNegativeOffset: true, Parser: parser.NewParser(options),
 	})
-	sorted, reversed := teststorage.New(t), teststorage.New(t)
-	e.sorted, e.reversed = sorted, reversed
 	load(t, e.holdfast, e.data)
-	load(t, sorted, e.data)
-	back := slices.Clone(e.data)
-	slices.Reverse(back)
-	load(t, reversed, back)
+	rnd, ordered := rand.New(rand.NewSource(seed)), slices.Clone(e.data)
+	for at := range 4 {
+		if at == 1 {
+			slices.Reverse(ordered)
+		} else if at > 1 {
+			rnd.Shuffle(len(ordered), func(a, b int) { ordered[a], ordered[b] = ordered[b], ordered[a] })
+		}
+		store := teststorage.New(t)
+		load(t, store, ordered)
+		e.stores = append(e.stores, store)
+	}
 	return e
 }
 
@@ -115,7 +119,7 @@ const (
 
 // compare runs a query with both engines. It returns the first difference.
 func (e *engines) compare(q asked) (outcome, error) {
-	theirs, ours := run(e.prometheus, e.sorted, q), run(engine{}, e.holdfast, q)
+	theirs, ours := run(e.prometheus, e.stores[0], q), run(engine{}, e.holdfast, q)
 	first := difference(q, theirs, ours, 0)
 	if first == nil {
 		return equal, nil
@@ -127,7 +131,7 @@ func (e *engines) compare(q asked) (outcome, error) {
 	}
 	// A range query visits the series in another order each time.
 	for range 4 {
-		for _, store := range []storage.Queryable{e.sorted, e.reversed} {
+		for _, store := range e.stores {
 			again := run(e.prometheus, store, q)
 			if difference(q, again, ours, 0) == nil {
 				return equal, nil
@@ -151,6 +155,7 @@ func difference(q asked, theirs, ours *promql.Result, tolerance float64) error {
 	if err := differentNotes(q, theirs, ours); err != nil {
 		return err
 	}
+	theirs.Value, ours.Value = readable(q, theirs.Value), readable(q, ours.Value)
 	switch a := theirs.Value.(type) {
 	case promql.Scalar:
 		b, ok := ours.Value.(promql.Scalar)
@@ -163,11 +168,18 @@ func difference(q asked, theirs, ours *promql.Result, tolerance float64) error {
 		if !ok {
 			return fmt.Errorf("no vector: %v", ours.Value)
 		}
-		if !isRanked.MatchString(q.text) {
-			order := func(a, b promql.Sample) int { return labels.Compare(a.Metric, b.Metric) }
-			a = slices.SortedFunc(slices.Values(a), order)
-			b = slices.SortedFunc(slices.Values(b), order)
+		ranking := ranking(q.text)
+		if ranking == "sort_by_label" || ranking == "sort_by_label_desc" {
+			return differentMatrix(matrix(a), matrix(b), tolerance)
 		}
+		for at := range min(len(a), len(b)) {
+			// The order of series with the same value is not defined.
+			if ranking != "" && !same(a[at].F, b[at].F, tolerance) {
+				return fmt.Errorf("%v at place %d, and ours: %v", a[at], at, b[at])
+			}
+		}
+		order := func(a, b promql.Sample) int { return labels.Compare(a.Metric, b.Metric) }
+		a, b = slices.SortedFunc(slices.Values(a), order), slices.SortedFunc(slices.Values(b), order)
 		return differentMatrix(matrix(a), matrix(b), tolerance)
 	case promql.Matrix:
 		b, ok := ours.Value.(promql.Matrix)
@@ -177,6 +189,58 @@ func difference(q asked, theirs, ours *promql.Result, tolerance float64) error {
 		return differentMatrix(a, b, tolerance)
 	}
 	return errors.New("an answer of a new kind")
+}
+
+// ranking returns the operation that decides the order of an instant query's series.
+func ranking(text string) string {
+	expr, err := parser.NewParser(options).ParseExpr(text)
+	for err == nil {
+		paren, ok := expr.(*parser.ParenExpr)
+		if !ok {
+			break
+		}
+		expr = paren.Expr
+	}
+	switch e := expr.(type) {
+	case *parser.Call:
+		if strings.HasPrefix(e.Func.Name, "sort") {
+			return e.Func.Name
+		}
+	case *parser.AggregateExpr:
+		if e.Op == parser.TOPK || e.Op == parser.BOTTOMK {
+			return e.Op.String()
+		}
+	}
+	return ""
+}
+
+// readable returns an answer in which each label of count_values that is a number is written by Go. Of the
+// two shortest texts of a number that is half-way between them, Go takes the even one and Rust the other.
+func readable(q asked, answer parser.Value) parser.Value {
+	if !strings.Contains(q.text, "count_values") {
+		return answer
+	}
+	change := func(metric labels.Labels) labels.Labels {
+		out := labels.NewBuilder(metric)
+		metric.Range(func(l labels.Label) {
+			if number, err := strconv.ParseFloat(l.Value, 64); err == nil && len(l.Value) > 15 {
+				out.Set(l.Name, strconv.FormatFloat(number, 'f', -1, 64))
+			}
+		})
+		return out.Labels()
+	}
+	answer = copied(answer)
+	switch v := answer.(type) {
+	case promql.Vector:
+		for at := range v {
+			v[at].Metric = change(v[at].Metric)
+		}
+	case promql.Matrix:
+		for at := range v {
+			v[at].Metric = change(v[at].Metric)
+		}
+	}
+	return answer
 }
 
 // matrix returns a vector as series of one point.
@@ -228,9 +292,7 @@ func differentNotes(q asked, theirs, ours *promql.Result) error {
 	warnings, infos := theirs.Warnings.AsStrings(q.text, 10, 10)
 	ourWarnings, ourInfos := ours.Warnings.AsStrings(q.text, 0, 0)
 	for _, pair := range [][2][]string{{warnings, ourWarnings}, {infos, ourInfos}} {
-		a, b := pair[0], pair[1]
-		slices.Sort(a)
-		slices.Sort(b)
+		a, b := comparable(pair[0]), comparable(pair[1])
 		if len(a) > 10 && len(a) == len(b) {
 			continue
 		}
@@ -241,7 +303,25 @@ func differentNotes(q asked, theirs, ours *promql.Result) error {
 	return nil
 }
 
-// number returns a number from the environment.
+// comparable removes what differs by design from annotations.
+func comparable(texts []string) []string {
+	var out []string
+	for _, text := range texts {
+		// The number of samples is wrong in range queries of Prometheus, which counts each several times.
+		text, _, _ = strings.Cut(text, ", from buckets")
+		if before, _, found := strings.Cut(text, "fixed for monotonicity"); found {
+			text = before
+		}
+		// Prometheus gives no place, but the first one of the query, for a subquery.
+		if before, _, found := strings.Cut(text, " (1:"); found && strings.Contains(text, "might not be a counter") {
+			text = before
+		}
+		out = append(out, text)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(out)))
+}
+
+// environment returns a number from the environment.
 func environment(t *testing.T, name string, usual int64) int64 {
 	text := os.Getenv(name)
 	if text == "" {
@@ -269,7 +349,6 @@ func TestRandomQueries(t *testing.T) {
 	}
 	queries := environment(t, "QUERIES", 10_000)
 	var counts [different + 1]atomic.Int64
-	var failed atomic.Int64
 	for seed := first; (seed-first)*perStore < queries; seed++ {
 		e := newEngines(t, seed)
 		var wait sync.WaitGroup
@@ -290,16 +369,58 @@ func TestRandomQueries(t *testing.T) {
 		}
 		wait.Wait()
 		e.holdfast.Close()
-		_ = failed.Load()
 	}
 	t.Logf("seeds from %d: %d equal, %d close, %d undefined, %d different", first,
 		counts[equal].Load(), counts[close].Load(), counts[undefined].Load(), counts[different].Load())
 }
 
+// differed are queries whose answers differed once.
+var differed = []string{
+	`count(sort(requests_total))`,
+	`count(sort(requests_total @ 600))`,
+	`sum_over_time(sort(up)[5m:1m])`,
+	`irate(temperature[5m])`,
+	`quantile(1e300, up)`,
+	`quantile(time(), up)`,
+	`quantile_over_time(3, none[5m])`,
+	`quantile_over_time(time(), up[1m])`,
+	`double_exponential_smoothing(none[5m], 3, 0.5)`,
+	`double_exponential_smoothing(up[5m], 0.5, -Inf)`,
+	`double_exponential_smoothing(up[5m] smoothed, 2, 0.5)`,
+	`limitk(0.5, up / on (job) up)`,
+	`topk(NaN, up / on (job) up)`,
+	`bottomk(1e300, up)`,
+	`{"cpu.user"} / on () {"cpu.user"}`,
+	`odd * on (job) group_right () temperature`,
+	`odd * on (job) temperature{instance="h1"}`,
+	`histogram_fraction(0, 3, latency_bucket{le!="2.5"})`,
+	`histogram_quantile(2, (up))`,
+	`absent_over_time(up[5m] smoothed)`,
+	`acosh(odd)`,
+}
+
+// TestKnownDifferences repeats the queries whose answers differed once.
+func TestKnownDifferences(t *testing.T) {
+	if os.Getenv("HOLDFAST") == "" {
+		t.Skip("HOLDFAST names no program: run tests/promqltest.sh")
+	}
+	e := newEngines(t, 1)
+	defer e.holdfast.Close()
+	for _, text := range differed {
+		for from := int64(0); from < endMs; from += 300_000 {
+			for _, q := range []asked{{text, from, from, 0}, {text, from, from + 500_000, 60_000}} {
+				if outcome, err := e.compare(q); outcome == different {
+					t.Errorf("%v\nFROM=%d TO=%d STEP=%d QUERY=%q", err, q.from, q.to, q.step, q.text)
+				}
+			}
+		}
+	}
+}
+
 // repeat shows both answers to a query.
 func (e *engines) repeat(t *testing.T, q asked) {
-	t.Logf("theirs: %v", run(e.prometheus, e.sorted, q))
-	t.Logf("reversed: %v", run(e.prometheus, e.reversed, q))
+	t.Logf("theirs: %v", run(e.prometheus, e.stores[0], q))
+	t.Logf("theirs, with the series reversed: %v", run(e.prometheus, e.stores[1], q))
 	t.Logf("ours: %v", run(engine{}, e.holdfast, q))
 	if outcome, err := e.compare(q); outcome == different {
 		t.Error(err)

@@ -26,6 +26,7 @@ pub(crate) type Emit<'e> = &'e mut dyn FnMut(Labels, Row) -> Eval<()>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grid {
     pub(crate) start_ms: i64,
+    pub(crate) end_ms: i64,
     pub(crate) step_ms: i64,
     pub(crate) count: usize,
 }
@@ -35,7 +36,8 @@ impl Grid {
     pub(crate) fn new(start_ms: i64, end_ms: i64, step_ms: i64) -> Self {
         let steps =
             if step_ms > 0 { end_ms.saturating_sub(start_ms).div_euclid(step_ms) } else { 0 };
-        Self { start_ms, step_ms, count: usize::try_from(steps.saturating_add(1)).unwrap_or(0) }
+        let count = usize::try_from(steps.saturating_add(1)).unwrap_or(0);
+        Self { start_ms, end_ms, step_ms, count }
     }
 
     /// Returns the times of the steps.
@@ -109,7 +111,10 @@ impl Evaluator<'_> {
             }
             ExprKind::Binary(binary) => self.binary(binary, expr.span, emit),
             ExprKind::Aggregate(aggregate) => self.aggregate(aggregate, emit),
-            ExprKind::Call { function, args } => self.call(function.name, args, emit),
+            ExprKind::Call { function, args } => {
+                self.note_sort(function.name, expr);
+                self.call(function.name, args, emit)
+            }
             _ => Ok(()),
         }
     }
@@ -244,13 +249,14 @@ impl Ranged {
     }
 }
 
+/// Returns the expression within parentheses.
+pub(crate) fn bare(expr: &Expr) -> &Expr {
+    if let ExprKind::Paren(inner) = &expr.kind { bare(inner) } else { expr }
+}
+
 /// Returns the bytes of a string.
 pub(crate) fn string(expr: &Expr) -> &[u8] {
-    match &expr.kind {
-        ExprKind::String(bytes) => bytes,
-        ExprKind::Paren(inner) => string(inner),
-        _ => &[],
-    }
+    if let ExprKind::String(bytes) = &bare(expr).kind { bytes } else { &[] }
 }
 
 /// Returns a string as text; what is not UTF-8 is replaced.

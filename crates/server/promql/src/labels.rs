@@ -71,8 +71,19 @@ impl fmt::Display for Labels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pairs: Vec<String> = self
             .iter()
-            .map(|(name, value)| format!("{name}={}", quote(value.as_bytes())))
+            .map(|(name, value)| (shown(name), quote(value.as_bytes())))
+            .map(|(name, value)| format!("{name}={value}"))
             .collect();
         write!(f, "{{{}}}", pairs.join(", "))
+    }
+}
+
+/// Returns the name of a label, in quotes unless every Prometheus takes it without.
+fn shown(name: &str) -> String {
+    let is_plain = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    if name.chars().all(is_plain) && !name.starts_with(|c: char| c.is_ascii_digit()) {
+        name.to_owned()
+    } else {
+        quote(name.as_bytes())
     }
 }

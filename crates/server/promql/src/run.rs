@@ -83,7 +83,6 @@ impl Evaluator<'_> {
         let list = match expr.ty() {
             Type::Scalar => vec![(Labels::default(), self.scalar(expr)?.row)],
             Type::Vector => {
-                order::note_sort(expr, &self.shared.notes);
                 let rows = self.rows(expr)?;
                 held.set(rows.bytes()).map_err(over)?;
                 let mut list = rows.list;
