@@ -3,6 +3,7 @@ module holdfast/promqltest
 go 1.26.7
 
 require (
+	github.com/cortexproject/promqlsmith v0.0.0-20260205231645-0c8ef5fe46a5
 	github.com/golang/snappy v1.0.0
 	github.com/prometheus/prometheus v0.316.0
 )

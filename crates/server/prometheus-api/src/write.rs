@@ -7,6 +7,8 @@ use serde_json::json;
 
 /// Bytes of a point in memory and in the text.
 const POINT_BYTES: usize = 56;
+/// Magnitude below which every integer is exactly a float, 2^53.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Estimates the bytes of an answer and of its text.
 pub(crate) fn bytes(answer: &Answer) -> usize {
@@ -99,13 +101,12 @@ struct Time(i64);
 
 impl std::fmt::Display for Time {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0 % 1000 == 0 {
+            return (self.0 / 1000).fmt(f);
+        }
         let magnitude = self.0.unsigned_abs();
         let sign = if self.0 < 0 { "-" } else { "" };
-        write!(f, "{sign}{}", magnitude / 1000)?;
-        match magnitude % 1000 {
-            0 => Ok(()),
-            rest => write!(f, ".{rest:03}"),
-        }
+        write!(f, "{sign}{}.{:03}", magnitude / 1000, magnitude % 1000)
     }
 }
 
@@ -113,6 +114,12 @@ impl std::fmt::Display for Time {
 /// two digits.
 fn push_float(out: &mut String, value: f64) {
     let magnitude = value.abs();
+    let integer = value as i64;
+    // Most values of counters: an integer is written in a fraction of the time.
+    if magnitude < EXACT_MAX && (integer as f64).to_bits() == value.to_bits() {
+        let _ = write!(out, "{integer}");
+        return;
+    }
     if !(1e-6..1e21).contains(&magnitude) && magnitude != 0.0 && magnitude.is_finite() {
         let text = format!("{value:e}");
         if let Some((digits, exponent)) = text.split_once('e') {

@@ -1,17 +1,13 @@
 //! Aggregations over series. The simple ones hold one accumulator for each group and step.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
+use promql_syntax::{Aggregate, Aggregation, Expr};
 
-use promql_syntax::{Aggregate, Aggregation, Expr, TextSpan};
-
-use crate::eval::{Emit, Evaluator, text};
+use crate::eval::{Emit, Evaluator, bare, text};
 use crate::labels::Labels;
-use crate::math::{Mean, Sum, nan_first, nan_last, quantile};
+use crate::math::{self, Mean, Sum, nan_first, nan_last, quantile, short};
 use crate::rows::{Row, Rows, is_absent, over};
 use crate::{ABSENT, Eval, failed};
-
-/// Most wrong quantiles of one argument that are looked at.
-const STEPS_NOTED: usize = 1000;
 
 /// The state of one group at one step.
 #[derive(Debug, Clone)]
@@ -95,7 +91,10 @@ impl Evaluator<'_> {
         let q = match (&aggregate.param, op) {
             (Some(param), Aggregation::Quantile) => {
                 let q = self.scalar(param)?;
-                self.note_quantiles(&q, param.span);
+                let (low, high) = bounds(&q);
+                let wrong = [(low, low < 0.0), (high, high > 1.0), (f64::NAN, has_nan(&q))];
+                let wrong = wrong.into_iter().filter(|(_, is_wrong)| *is_wrong);
+                wrong.for_each(|(q, _)| self.note_quantile(q, param));
                 Some(q)
             }
             _ => None,
@@ -129,15 +128,11 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    /// Warns of quantiles that are none.
-    pub(crate) fn note_quantiles(&self, q: &[f64], span: TextSpan) {
-        let mut wrong: Vec<u64> = q.iter().map(|q| q.to_bits()).collect();
-        wrong.dedup();
-        let wrong = wrong.into_iter().map(f64::from_bits).filter(|q| !(0.0..=1.0).contains(q));
-        for q in wrong.take(STEPS_NOTED) {
-            let q = promql_syntax::show_number(q);
-            let text = format!("quantile value should be between 0 and 1, got {q}");
-            self.shared.notes.borrow_mut().warn(&text, span);
+    /// Warns of a quantile that is none.
+    pub(crate) fn note_quantile(&self, q: f64, arg: &Expr) {
+        if !(0.0..=1.0).contains(&q) {
+            let text = format!("quantile value should be between 0 and 1, got {}", short(q));
+            self.shared.notes.borrow_mut().warn(&text, bare(arg).span);
         }
     }
 
@@ -168,11 +163,11 @@ impl Evaluator<'_> {
     /// Evaluates `topk`, `bottomk` and `limitk`: at each step, some series of each group.
     fn some_of(&self, aggregate: &Aggregate, param: &Expr, emit: Emit<'_>) -> Eval<()> {
         let ks = self.scalar(param)?;
+        let mut rows = self.rows(&aggregate.expr)?.list;
         if ks.iter().all(|k| *k < 1.0) {
             return Ok(());
         }
-        ks.iter().try_for_each(|k| check_number(*k))?;
-        let mut rows = self.rows(&aggregate.expr)?.list;
+        check_numbers(&ks)?;
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let mut known: HashMap<Labels, usize> = HashMap::new();
         for (at, (labels, _)) in rows.iter().enumerate() {
@@ -226,18 +221,28 @@ impl Evaluator<'_> {
     }
 }
 
-/// Refuses a number of series that is none.
-fn check_number(k: f64) -> Eval<()> {
-    let shown = promql_syntax::show_number(k);
-    if k.is_nan() {
+/// Refuses numbers of series that are none.
+fn check_numbers(ks: &[f64]) -> Eval<()> {
+    let (low, high) = bounds(ks);
+    if has_nan(ks) {
         failed("Parameter value is NaN")
-    } else if k <= i64::MIN as f64 {
-        failed(format!("Scalar value {shown} underflows int64"))
-    } else if k >= i64::MAX as f64 {
-        failed(format!("Scalar value {shown} overflows int64"))
+    } else if low <= i64::MIN as f64 {
+        failed(format!("Scalar value {} underflows int64", short(low)))
+    } else if high >= i64::MAX as f64 {
+        failed(format!("Scalar value {} overflows int64", short(high)))
     } else {
         Ok(())
     }
+}
+
+/// Returns the smallest and the largest of some numbers.
+fn bounds(values: &[f64]) -> (f64, f64) {
+    let values = values.iter().copied();
+    (values.clone().fold(f64::MAX, math::min), values.fold(f64::MIN, math::max))
+}
+
+fn has_nan(values: &[f64]) -> bool {
+    values.iter().any(|value| value.is_nan())
 }
 
 /// Removes the values of a step but for some of a group. Returns the rows that keep theirs, in order.

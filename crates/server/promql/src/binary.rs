@@ -1,14 +1,13 @@
 //! Binary operators.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use promql_syntax::{Binary, BinaryOp, Cardinality, TextSpan, Type, VectorMatching};
 
 use crate::eval::{Emit, Evaluator};
 use crate::labels::Labels;
 use crate::operator::{arithmetic, keeps};
-use crate::rows::{Row, Rows, is_absent, mark, over};
-use crate::{ABSENT, Eval, failed};
+use crate::rows::{Row, Rows, is_absent, mark, over, same_labels};
+use crate::{ABSENT, Eval, QueryError};
 
 /// Returns true if the answer is no longer of the metric.
 fn drops_name(binary: &Binary) -> bool {
@@ -119,20 +118,25 @@ impl Evaluator<'_> {
         for (at, (labels, _)) in one.list.iter().enumerate() {
             ones.entry(key(labels)).or_default().push(at);
         }
-        let mut pairing = Pairing { binary, matching, swapped, one: &one, taken: HashMap::new() };
+        let taken = HashMap::new();
+        let mut pairing = Pairing { binary, matching, swapped, one: &one, taken, failure: None };
         let mut out = Rows::new(self.grid.count, self.shared.budget);
         let mut steps = vec![false; self.grid.count];
         many.list.iter().for_each(|(_, row)| mark(&mut steps, row));
         for members in ones.values().filter(|members| members.len() > 1) {
             self.shared.budget.check().map_err(over)?;
-            pairing.check_one_side(members, &steps)?;
+            pairing.check_one_side(members, &steps);
         }
-        for (labels, row) in &many.list {
+        for (at, (labels, row)) in many.list.iter().enumerate() {
             self.shared.budget.check().map_err(over)?;
             let key = key(labels);
             if let Some(members) = ones.get(&key) {
-                pairing.pair(&key, labels, row, members, &mut out)?;
+                let at = one.list.len() + at;
+                pairing.pair(&key, (at, labels, row), members, &mut out)?;
             }
+        }
+        if let Some((_, error)) = pairing.failure {
+            return Err(error);
         }
         out.list.retain(|(_, row)| row.iter().any(|value| !is_absent(*value)));
         Self::emit_all(out, emit)
@@ -148,43 +152,39 @@ struct Pairing<'p> {
     one: &'p Rows,
     /// The steps at which a match of this key, or an answer with these labels, exists already.
     taken: HashMap<(Labels, Labels), Vec<bool>>,
+    /// The failure of the first step with one, and of the first series there.
+    failure: Option<((usize, usize), QueryError)>,
 }
 
 impl Pairing<'_> {
-    /// Refuses two series of the side of one with a value at the same step, of those at which the other
-    /// side has any.
-    fn check_one_side(&self, members: &[usize], steps: &[bool]) -> Eval<()> {
-        let rows: Vec<&(Labels, Row)> =
-            members.iter().filter_map(|at| self.one.list.get(*at)).collect();
-        for (step, _) in steps.iter().enumerate().filter(|(_, is)| **is) {
-            let has = |row: &Row| row.get(step).is_some_and(|value| !is_absent(*value));
-            let mut present = rows.iter().filter(|(_, row)| has(row)).map(|(labels, _)| labels);
-            if let (Some(a), Some(b)) = (present.next(), present.next()) {
-                return self.two_on_one_side(a, b);
-            }
+    /// Notes the failure of a series at a step: the series of one come before those of many.
+    fn fail(&mut self, step: usize, at: usize, error: impl FnOnce() -> QueryError) {
+        if self.failure.as_ref().is_none_or(|(known, _)| (step, at) < *known) {
+            self.failure = Some(((step, at), error()));
         }
-        Ok(())
     }
 
-    fn two_on_one_side(&self, a: &Labels, b: &Labels) -> Eval<()> {
-        let group = a.matching(&self.matching.labels, self.matching.on);
-        let side = if self.swapped { "left" } else { "right" };
-        let mut both = [a.to_string(), b.to_string()];
-        both.sort();
-        failed(format!(
-            "found duplicate series for the match group {group} on the {side} hand-side of the \
-             operation: [{}];many-to-many matching not allowed: matching labels must be unique on one \
-             side",
-            both.join(", ")
-        ))
+    /// Refuses two series of the side of one with a value at the same step, of those at which the other
+    /// side has any.
+    fn check_one_side(&mut self, members: &[usize], steps: &[bool]) {
+        let rows: Vec<(usize, &(Labels, Row))> =
+            members.iter().filter_map(|at| Some((*at, self.one.list.get(*at)?))).collect();
+        for (step, _) in steps.iter().enumerate().filter(|(_, is)| **is) {
+            let has = |row: &Row| row.get(step).is_some_and(|value| !is_absent(*value));
+            let mut present = rows.iter().filter(|(_, (_, row))| has(row));
+            if let (Some((_, (a, _))), Some((at, (b, _)))) = (present.next(), present.next()) {
+                let group = a.matching(&self.matching.labels, self.matching.on);
+                let side = if self.swapped { "left" } else { "right" };
+                return self.fail(step, *at, || two_on_one_side(&group, side, a, b));
+            }
+        }
     }
 
     /// Adds the answers of one series of the side of many.
     fn pair(
         &mut self,
         key: &Labels,
-        labels: &Labels,
-        row: &[f64],
+        (at, labels, row): (usize, &Labels, &[f64]),
         members: &[usize],
         out: &mut Rows,
     ) -> Eval<()> {
@@ -196,35 +196,30 @@ impl Pairing<'_> {
                 continue;
             }
             let answer = self.labels(labels, other);
+            let one_to_one = self.matching.cardinality == Cardinality::OneToOne;
+            // Each match has one answer, with several series on the side of many one for each set of
+            // labels.
+            let matched = (key.clone(), if one_to_one { Labels::default() } else { answer.clone() });
+            let taken = self.taken.remove(&matched);
+            let mut taken = taken.unwrap_or_else(|| vec![false; row.len()]);
+            let cells = out.row(&answer)?;
             for (step, (many, one)) in present {
-                self.take(key, &answer, step, row.len())?;
-                let value = self.value(*many, *one);
-                value.map_or(Ok(()), |value| out.set(&answer, step, value))?;
+                let (Some(taken), Some(cell)) = (taken.get_mut(step), cells.get_mut(step)) else {
+                    continue;
+                };
+                if std::mem::replace(taken, true) {
+                    self.fail(step, at, || two_on_many_side(one_to_one));
+                } else if let Some(value) = self.value(*many, *one) {
+                    if is_absent(*cell) {
+                        *cell = value;
+                    } else {
+                        self.fail(step, usize::MAX, same_labels);
+                    }
+                }
             }
+            self.taken.insert(matched, taken);
         }
         Ok(())
-    }
-
-    /// Takes a step for a match. Each has one answer, with several series on the side of many one for
-    /// each set of labels.
-    fn take(&mut self, key: &Labels, answer: &Labels, step: usize, steps: usize) -> Eval<()> {
-        let one_to_one = self.matching.cardinality == Cardinality::OneToOne;
-        let answer = if one_to_one { Labels::default() } else { answer.clone() };
-        let taken = self.taken.entry((key.clone(), answer)).or_insert_with(|| vec![false; steps]);
-        match taken.get_mut(step) {
-            Some(taken) if *taken && one_to_one => failed(
-                "multiple matches for labels: many-to-one matching must be explicit \
-                 (group_left/group_right)",
-            ),
-            Some(taken) if *taken => {
-                failed("multiple matches for labels: grouping labels must ensure unique matches")
-            }
-            Some(taken) => {
-                *taken = true;
-                Ok(())
-            }
-            None => Ok(()),
-        }
     }
 
     /// Returns the value of a pair; `None` if a comparison drops it.
@@ -253,4 +248,25 @@ impl Pairing<'_> {
         }
         labels
     }
+}
+
+/// Returns the error that two series on the side of one have the same labels to match.
+fn two_on_one_side(group: &Labels, side: &str, a: &Labels, b: &Labels) -> QueryError {
+    let mut both = [a.to_string(), b.to_string()];
+    both.sort();
+    QueryError::Execution(format!(
+        "found duplicate series for the match group {group} on the {side} hand-side of the operation: \
+         [{}];many-to-many matching not allowed: matching labels must be unique on one side",
+        both.join(", ")
+    ))
+}
+
+/// Returns the error that two series on the side of many match the same one.
+fn two_on_many_side(one_to_one: bool) -> QueryError {
+    let text = if one_to_one {
+        "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
+    } else {
+        "multiple matches for labels: grouping labels must ensure unique matches"
+    };
+    QueryError::Execution(text.into())
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use promql_syntax::{Expr, ExprKind, LabelMatcher, MatchOp, VectorSelector};
 
 use crate::date::Date;
-use crate::eval::{Emit, Evaluator, Ranged};
+use crate::eval::{Emit, Evaluator, Ranged, bare};
 use crate::extended::Extension;
 use crate::labels::{DESCRIBING, Labels, NAME};
 use crate::rows::{HeldRow, Row, Rows, is_absent, mark, over};
@@ -68,9 +68,10 @@ impl Evaluator<'_> {
                 Self::absent(&present, vector, emit)
             }
             ("absent_over_time", [matrix]) => {
+                Extension::check(matrix, name)?;
                 let mut present = vec![false; self.grid.count];
                 self.windows(matrix, &mut |_, samples, ranged| {
-                    let windows = ranged.windows(&samples, self.grid.times());
+                    let windows = ranged.windows(samples, self.grid.times());
                     let steps = present.iter_mut().zip(windows);
                     steps.for_each(|(present, window)| *present |= !window.times.is_empty());
                     Ok(())
@@ -161,38 +162,37 @@ impl Evaluator<'_> {
         let Some(matrix) = args.iter().find(is_matrix) else { return Ok(()) };
         let numbers = args.iter().filter(|arg| !is_matrix(arg));
         let numbers = numbers.map(|number| self.scalar(number)).collect::<Eval<Vec<HeldRow>>>()?;
-        check_factors(name, &numbers)?;
-        if name == "quantile_over_time"
-            && let (Some(q), Some(arg)) = (numbers.first(), args.first())
-        {
-            self.note_quantiles(q, arg.span);
-        }
-        if let ExprKind::Matrix { selector, .. } = &matrix.kind
-            && let Some(extension) = Extension::of(selector)
-        {
-            extension.check(name)?;
-        }
+        Extension::check(matrix, name)?;
         let keeps_name = matches!(name, "last_over_time" | "first_over_time");
         // Without their names, series of several metrics may be one.
         let mut merged = Rows::new(self.grid.count, self.shared.budget);
         let merges = !keeps_name && !is_of_one_metric(matrix);
-        self.windows(matrix, &mut |labels: Labels, samples: Samples, ranged: &Ranged| {
-            let row = self.window_row(name, &samples, ranged, &numbers)?;
+        let mut finish = |labels: Labels, row: Row| {
             if row.iter().all(|value| is_absent(*value)) {
                 return Ok(());
             }
             let metric = labels.get(NAME).to_owned();
-            let is_rate = matches!(name, "rate" | "irate" | "increase");
+            let is_rate = matches!(name, "rate" | "increase");
             if is_rate && !metric.is_empty() && COUNTERS.iter().all(|end| !metric.ends_with(end)) {
                 let text = format!(
                     "metric might not be a counter, name does not end in _total/_sum/_count/_bucket: \
                      {metric:?}"
                 );
-                self.shared.notes.borrow_mut().info(&text, matrix.span);
+                self.shared.notes.borrow_mut().info(&text, bare(matrix).span);
             }
             let labels = if keeps_name { labels } else { labels.without_name() };
             if merges { merged.add(&labels, &row) } else { emit(labels, row) }
-        })?;
+        };
+        if !self.from_blocks(name, matrix, &mut finish)? {
+            self.windows(matrix, &mut |labels, samples, ranged| {
+                let row = self.window_row(name, samples, ranged, &numbers)?;
+                if let ("quantile_over_time", [q], [arg, ..]) = (name, &*numbers, args) {
+                    let steps = q.iter().zip(&row).filter(|(_, value)| !is_absent(**value));
+                    steps.for_each(|(q, _)| self.note_quantile(*q, arg));
+                }
+                finish(labels, row)
+            })?;
+        }
         Self::emit_all(merged, emit)
     }
 }
@@ -218,10 +218,14 @@ impl Evaluator<'_> {
                 self.shared.budget.check().map_err(over)?;
                 read = 0;
             }
+            let (first, second) = (number(0, step), number(1, step));
+            if name == "double_exponential_smoothing" && !window.times.is_empty() {
+                check_factors(first, second)?;
+            }
             let value = match ranged.extended {
                 _ if window.times.is_empty() => None,
                 Some((extension, _)) => of_extended(name, &window, extension),
-                None => function(&window, number(0, step), number(1, step)),
+                None => function(&window, first, second),
             };
             row.push(value.unwrap_or(ABSENT));
         }
@@ -291,19 +295,14 @@ fn of_extended(name: &str, window: &Window<'_>, extension: Extension) -> Option<
 }
 
 /// Refuses factors of smoothing that are not between 0 and 1.
-fn check_factors(name: &str, numbers: &[HeldRow]) -> Eval<()> {
-    if name != "double_exponential_smoothing" {
-        return Ok(());
-    }
-    for (which, short, row) in
-        [("smoothing", "sf", numbers.first()), ("trend", "tf", numbers.get(1))]
-    {
-        for value in row.into_iter().flat_map(|row| row.iter()) {
-            if *value <= 0.0 || *value >= 1.0 {
-                return failed(format!(
-                    "invalid {which} factor. Expected: 0 < {short} < 1, got: {value:.6}"
-                ));
-            }
+fn check_factors(smoothing: f64, trend: f64) -> Eval<()> {
+    for (which, short, value) in [("smoothing", "sf", smoothing), ("trend", "tf", trend)] {
+        if value <= 0.0 || value >= 1.0 {
+            let sign = if value == f64::INFINITY { "+" } else { "" };
+            let shown = format!("{sign}{value:.6}").replace("inf", "Inf");
+            return failed(format!(
+                "invalid {which} factor. Expected: 0 < {short} < 1, got: {shown}"
+            ));
         }
     }
     Ok(())
@@ -330,7 +329,7 @@ fn of_one(name: &str) -> Option<fn(f64) -> f64> {
         "cosh" => f64::cosh,
         "tanh" => f64::tanh,
         "asinh" => math::asinh,
-        "acosh" => f64::acosh,
+        "acosh" => math::acosh,
         "atanh" => f64::atanh,
         "rad" => |value| value * (std::f64::consts::PI / 180.0),
         "deg" => |value| value * (180.0 / std::f64::consts::PI),
@@ -339,7 +338,8 @@ fn of_one(name: &str) -> Option<fn(f64) -> f64> {
     })
 }
 
-fn date_part(name: &str) -> Option<fn(&Date) -> i64> {
+/// Returns the part of a date that a function gives.
+pub(crate) fn date_part(name: &str) -> Option<fn(&Date) -> i64> {
     Some(match name {
         "year" => |date| date.year,
         "month" => |date| date.month,
@@ -355,11 +355,7 @@ fn date_part(name: &str) -> Option<fn(&Date) -> i64> {
 
 /// Returns the selector that an expression is, within parentheses.
 fn selector_of(expr: &Expr) -> Option<&VectorSelector> {
-    match &expr.kind {
-        ExprKind::Vector(selector) => Some(selector),
-        ExprKind::Paren(inner) => selector_of(inner),
-        _ => None,
-    }
+    if let ExprKind::Vector(selector) = &bare(expr).kind { Some(selector) } else { None }
 }
 
 /// Returns true if all series of a range selector are of one metric.
@@ -371,10 +367,7 @@ fn is_of_one_metric(matrix: &Expr) -> bool {
 
 /// Returns the labels that the equalities of a selector give.
 fn absent_labels(arg: &Expr) -> Labels {
-    if let ExprKind::Paren(inner) = &arg.kind {
-        return absent_labels(inner);
-    }
-    let (ExprKind::Vector(selector) | ExprKind::Matrix { selector, .. }) = &arg.kind else {
+    let (ExprKind::Vector(selector) | ExprKind::Matrix { selector, .. }) = &bare(arg).kind else {
         return Labels::default();
     };
     let mut labels = Labels::default();

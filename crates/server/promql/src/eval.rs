@@ -27,6 +27,7 @@ pub(crate) type Emit<'e> = &'e mut dyn FnMut(Labels, Row) -> Eval<()>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grid {
     pub(crate) start_ms: i64,
+    pub(crate) end_ms: i64,
     pub(crate) step_ms: i64,
     pub(crate) count: usize,
 }
@@ -36,7 +37,8 @@ impl Grid {
     pub(crate) fn new(start_ms: i64, end_ms: i64, step_ms: i64) -> Self {
         let steps =
             if step_ms > 0 { end_ms.saturating_sub(start_ms).div_euclid(step_ms) } else { 0 };
-        Self { start_ms, step_ms, count: usize::try_from(steps.saturating_add(1)).unwrap_or(0) }
+        let count = usize::try_from(steps.saturating_add(1)).unwrap_or(0);
+        Self { start_ms, end_ms, step_ms, count }
     }
 
     /// Returns the times of the steps.
@@ -111,7 +113,10 @@ impl Evaluator<'_> {
             }
             ExprKind::Binary(binary) => self.binary(binary, expr.span, emit),
             ExprKind::Aggregate(aggregate) => self.aggregate(aggregate, emit),
-            ExprKind::Call { function, args } => self.call(function.name, args, emit),
+            ExprKind::Call { function, args } => {
+                self.note_sort(function.name, expr);
+                self.call(function.name, args, emit)
+            }
             _ => Ok(()),
         }
     }
@@ -119,7 +124,7 @@ impl Evaluator<'_> {
     /// Returns the rows of a vector.
     pub(crate) fn rows(&self, expr: &Expr) -> Eval<Rows> {
         let mut rows = Rows::new(self.grid.count, self.shared.budget);
-        self.each(expr, &mut |labels, row| rows.add(&labels, &row))?;
+        self.each(expr, &mut |labels, row| rows.push(labels, row))?;
         Ok(rows)
     }
 
@@ -154,7 +159,7 @@ impl Evaluator<'_> {
     pub(crate) fn windows(
         &self,
         expr: &Expr,
-        take: &mut dyn FnMut(Labels, Samples, &Ranged) -> Eval<()>,
+        take: &mut dyn FnMut(Labels, &Samples, &Ranged) -> Eval<()>,
     ) -> Eval<()> {
         let query = &self.shared.query;
         match &expr.kind {
@@ -194,7 +199,7 @@ impl Evaluator<'_> {
                 inner.each(expr, &mut |labels, row| {
                     let points = inner.grid.times().zip(row);
                     let samples: Samples = points.filter(|(_, value)| !is_absent(*value)).collect();
-                    take(labels, samples, &ranged)
+                    take(labels, &samples, &ranged)
                 })
             }
             _ => Ok(()),
@@ -262,13 +267,14 @@ impl Ranged {
     }
 }
 
+/// Returns the expression within parentheses.
+pub(crate) fn bare(expr: &Expr) -> &Expr {
+    if let ExprKind::Paren(inner) = &expr.kind { bare(inner) } else { expr }
+}
+
 /// Returns the bytes of a string.
 pub(crate) fn string(expr: &Expr) -> &[u8] {
-    match &expr.kind {
-        ExprKind::String(bytes) => bytes,
-        ExprKind::Paren(inner) => string(inner),
-        _ => &[],
-    }
+    if let ExprKind::String(bytes) = &bare(expr).kind { bytes } else { &[] }
 }
 
 /// Returns a string as text; what is not UTF-8 is replaced.

@@ -3,8 +3,9 @@
 
 use std::ops::Range;
 
-use promql_syntax::VectorSelector;
+use promql_syntax::{Expr, ExprKind, VectorSelector};
 
+use crate::eval::bare;
 use crate::window::Window;
 use crate::{Eval, failed};
 
@@ -27,11 +28,13 @@ impl Extension {
         }
     }
 
-    /// Refuses the functions that cannot take such windows.
-    pub(crate) fn check(self, function: &str) -> Eval<()> {
-        let (word, allowed): (_, &[&str]) = match self {
-            Self::Anchored => ("anchored", &ANCHORED),
-            Self::Smoothed => ("smoothed", &SMOOTHED),
+    /// Refuses the functions that cannot take the windows of a range vector.
+    pub(crate) fn check(matrix: &Expr, function: &str) -> Eval<()> {
+        let ExprKind::Matrix { selector, .. } = &bare(matrix).kind else { return Ok(()) };
+        let (word, allowed): (_, &[&str]) = match Self::of(selector) {
+            Some(Self::Anchored) => ("anchored", &ANCHORED),
+            Some(Self::Smoothed) => ("smoothed", &SMOOTHED),
+            None => return Ok(()),
         };
         if allowed.contains(&function) {
             return Ok(());

@@ -1,10 +1,9 @@
 //! Quantiles and fractions of classic histograms, whose buckets are series with the label `le`.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use promql_syntax::{Expr, parse_float};
 
-use crate::eval::{Emit, Evaluator};
+use crate::eval::{Emit, Evaluator, bare};
 use crate::labels::Labels;
 use crate::rows::{HeldRow, Row, is_absent, over};
 use crate::{ABSENT, Eval};
@@ -19,12 +18,13 @@ impl Evaluator<'_> {
     /// Evaluates `histogram_quantile` and `histogram_fraction`: the numbers, then the buckets.
     pub(crate) fn histogram(&self, name: &str, args: &[Expr], emit: Emit<'_>) -> Eval<()> {
         let Some((vector, numbers)) = args.split_last() else { return Ok(()) };
+        let vector = bare(vector);
         let numbers =
             numbers.iter().map(|number| self.scalar(number)).collect::<Eval<Vec<HeldRow>>>()?;
         if name == "histogram_quantile"
             && let (Some(q), Some(arg)) = (numbers.first(), args.first())
         {
-            self.note_quantiles(q, arg.span);
+            q.iter().for_each(|q| self.note_quantile(*q, arg));
         }
         let mut known: HashMap<Labels, usize> = HashMap::new();
         let mut groups: Vec<(Labels, Vec<(f64, Row)>)> = Vec::new();
@@ -148,7 +148,6 @@ fn fraction(lower: f64, upper: f64, buckets: &mut Vec<Bucket>) -> f64 {
     if !sort_and_join(buckets) {
         return f64::NAN;
     }
-    make_monotonic(buckets);
     let all = buckets.last().map_or(0.0, |(_, count)| *count);
     if all == 0.0 || lower.is_nan() || upper.is_nan() {
         return f64::NAN;

@@ -1,47 +1,91 @@
 //! The labels of a series.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
 use promql_syntax::quote;
+use series::Series;
 
 /// The label that holds the name of the metric.
 pub(crate) const NAME: &str = "__name__";
 /// Labels that describe the metric, which an operation that changes its meaning drops.
 pub(crate) const DESCRIBING: [&str; 3] = [NAME, "__type__", "__unit__"];
 
-/// Names and values of labels, sorted by name. No value is empty.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Labels(Vec<(String, String)>);
+/// Names and values of labels, sorted by name. No value is empty. A copy shares its texts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Labels {
+    /// Value of [`NAME`]; empty if there is none.
+    name: Arc<str>,
+    /// All others.
+    tags: Arc<[(String, String)]>,
+}
+
+impl Ord for Labels {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.iter().cmp(other.iter())
+    }
+}
+
+impl PartialOrd for Labels {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Labels {
     /// Returns the labels of these pairs, without those that have no value.
     pub fn new(mut pairs: Vec<(String, String)>) -> Self {
         pairs.retain(|(_, value)| !value.is_empty());
         pairs.sort();
-        Self(pairs)
+        let at = pairs.iter().position(|(name, _)| name == NAME);
+        let name = at.map(|at| pairs.remove(at).1).unwrap_or_default();
+        Self { name: name.into(), tags: pairs.into() }
+    }
+
+    /// Returns the labels of a series of the store, whose tags have values.
+    pub(crate) fn of(series: &Series) -> Self {
+        Self { name: Arc::clone(&series.metric), tags: Arc::clone(&series.tags) }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (&**name, &**value))
+        let at = self.tags.partition_point(|(tag, _)| tag.as_str() < NAME);
+        let (before, after) = self.tags.split_at_checked(at).unwrap_or_default();
+        let name = (!self.name.is_empty()).then_some((NAME, &*self.name));
+        before.iter().map(pair).chain(name).chain(after.iter().map(pair))
     }
 
     /// Returns the value of a label; empty if there is none.
     pub fn get(&self, name: &str) -> &str {
-        self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+        if name == NAME {
+            return &self.name;
+        }
+        self.tags.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 
     /// Sets a label, or removes it if the value is empty.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
-        self.0.retain(|(known, _)| known != name);
-        if !value.is_empty() {
-            let at = self.0.partition_point(|(known, _)| known.as_str() < name);
-            self.0.insert(at, (name.to_owned(), value.to_owned()));
+        if name == NAME {
+            self.name = value.into();
+            return;
         }
+        let mut tags: Vec<_> =
+            self.tags.iter().filter(|(known, _)| known != name).cloned().collect();
+        if !value.is_empty() {
+            let at = tags.partition_point(|(known, _)| known.as_str() < name);
+            tags.insert(at, (name.to_owned(), value.to_owned()));
+        }
+        self.tags = tags.into();
     }
 
     /// Keeps the labels whose names pass a test.
     pub(crate) fn retain(&mut self, keeps: impl Fn(&str) -> bool) {
-        self.0.retain(|(name, _)| keeps(name));
+        if !keeps(NAME) {
+            self.name = Arc::default();
+        }
+        if !self.tags.iter().all(|(name, _)| keeps(name)) {
+            self.tags = self.tags.iter().filter(|(name, _)| keeps(name)).cloned().collect();
+        }
     }
 
     /// Returns the labels without the name of the metric and what describes it.
@@ -56,24 +100,40 @@ impl Labels {
     #[must_use]
     pub(crate) fn matching(&self, names: &[String], only: bool) -> Self {
         let named = |name: &str| names.iter().any(|known| known == name);
-        let keeps = |name: &str| {
+        let mut out = self.clone();
+        out.retain(|name| {
             if only { named(name) } else { !named(name) && !DESCRIBING.contains(&name) }
-        };
-        Self(self.0.iter().filter(|(name, _)| keeps(name)).cloned().collect())
+        });
+        out
     }
 
     /// Estimates the memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.0.iter().map(|(name, value)| name.len() + value.len() + 48).sum()
+        self.iter().map(|(name, value)| name.len() + value.len() + 48).sum()
     }
+}
+
+fn pair(tag: &(String, String)) -> (&str, &str) {
+    (&tag.0, &tag.1)
 }
 
 impl fmt::Display for Labels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pairs: Vec<String> = self
             .iter()
-            .map(|(name, value)| format!("{name}={}", quote(value.as_bytes())))
+            .map(|(name, value)| (shown(name), quote(value.as_bytes())))
+            .map(|(name, value)| format!("{name}={value}"))
             .collect();
         write!(f, "{{{}}}", pairs.join(", "))
+    }
+}
+
+/// Returns the name of a label, in quotes unless every Prometheus takes it without.
+fn shown(name: &str) -> String {
+    let is_plain = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    if name.chars().all(is_plain) && !name.starts_with(|c: char| c.is_ascii_digit()) {
+        name.to_owned()
+    } else {
+        quote(name.as_bytes())
     }
 }

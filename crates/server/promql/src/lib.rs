@@ -8,6 +8,7 @@
 
 mod aggregate;
 mod binary;
+mod blocks;
 mod calls;
 mod date;
 mod duration;

@@ -96,6 +96,17 @@ pub(crate) fn quantile(q: f64, values: &mut [f64]) -> f64 {
     at(low) * (1.0 - weight) + at(low + 1) * weight
 }
 
+/// Returns a number in the form of Go's `%g`.
+pub(crate) fn short(value: f64) -> String {
+    let text = format!("{value:e}");
+    match text.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
+        Some((digits, Ok(exponent))) if !(-4..6).contains(&exponent) => {
+            format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+        }
+        _ => promql_syntax::show_number(value),
+    }
+}
+
 /// Returns true if two numbers are equal to the last bit, but for the sign of zero.
 pub(crate) fn same(a: f64, b: f64) -> bool {
     a.partial_cmp(&b).is_some_and(std::cmp::Ordering::is_eq)
@@ -151,6 +162,11 @@ pub(crate) fn asinh(value: f64) -> f64 {
         (size + size * size / (1.0 + root)).ln_1p()
     };
     result.copysign(value)
+}
+
+/// Returns the inverse hyperbolic cosine, also of numbers whose double is infinite.
+pub(crate) fn acosh(value: f64) -> f64 {
+    if value > LARGE { value.ln() + std::f64::consts::LN_2 } else { value.acosh() }
 }
 
 #[cfg(test)]

@@ -1,20 +1,21 @@
 //! Vectors whose order is part of the answer of an instant query.
 
-use std::cell::RefCell;
-
-use promql_syntax::{Aggregation, Expr, ExprKind};
+use promql_syntax::{Aggregation, At, Expr, ExprKind};
 
 use crate::Eval;
-use crate::eval::{Emit, Evaluator, text};
+use crate::calls::date_part;
+use crate::eval::{Emit, Evaluator, bare, text};
 use crate::labels::Labels;
 use crate::math::{nan_first, nan_last};
-use crate::notes::Notes;
 use crate::rows::Row;
+
+/// Functions besides those of dates whose values depend on the step, even if their arguments are fixed.
+const OF_THE_STEP: [&str; 7] =
+    ["end", "predict_linear", "range", "start", "step", "time", "timestamp"];
 
 /// Returns true if the order of the series is that of the expression.
 pub(crate) fn is_ordered(expr: &Expr) -> bool {
-    match &expr.kind {
-        ExprKind::Paren(inner) => is_ordered(inner),
+    match &bare(expr).kind {
         ExprKind::Call { function, .. } => function.name.starts_with("sort"),
         ExprKind::Aggregate(aggregate) => {
             matches!(aggregate.op, Aggregation::Topk | Aggregation::Bottomk)
@@ -23,18 +24,34 @@ pub(crate) fn is_ordered(expr: &Expr) -> bool {
     }
 }
 
-/// Warns that sorting does nothing in a range query.
-pub(crate) fn note_sort(expr: &Expr, notes: &RefCell<Notes>) {
-    if let ExprKind::Call { function, .. } = &expr.kind
-        && function.name.starts_with("sort")
-    {
-        let warning =
-            "sort is ineffective for range queries since results are always ordered by labels";
-        notes.borrow_mut().warn(warning, expr.span);
+/// Returns true if an expression has the same value at all steps, because its times are fixed.
+fn is_fixed(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Number { .. } | ExprKind::String(_) => true,
+        ExprKind::Paren(inner) | ExprKind::Unary { expr: inner, .. } => is_fixed(inner),
+        ExprKind::Vector(selector) | ExprKind::Matrix { selector, .. } => {
+            selector.at != At::Evaluation
+        }
+        ExprKind::Subquery { at, .. } => *at != At::Evaluation,
+        ExprKind::Aggregate(aggregate) => is_fixed(&aggregate.expr),
+        ExprKind::Binary(binary) => is_fixed(&binary.left) && is_fixed(&binary.right),
+        ExprKind::Call { function, args } => {
+            let of_the_step = OF_THE_STEP.contains(&function.name);
+            !of_the_step && date_part(function.name).is_none() && args.iter().all(is_fixed)
+        }
     }
 }
 
 impl Evaluator<'_> {
+    /// Warns that sorting does nothing at several steps.
+    pub(crate) fn note_sort(&self, name: &str, call: &Expr) {
+        if name.starts_with("sort") && self.grid.start_ms != self.grid.end_ms && !is_fixed(call) {
+            let warning =
+                "sort is ineffective for range queries since results are always ordered by labels";
+            self.shared.notes.borrow_mut().warn(warning, call.span);
+        }
+    }
+
     /// Hands on a vector in the order of a sorting function.
     pub(crate) fn sorted(&self, name: &str, args: &[Expr], emit: Emit<'_>) -> Eval<()> {
         let Some((vector, by)) = args.split_first() else { return Ok(()) };

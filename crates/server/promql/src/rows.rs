@@ -1,11 +1,10 @@
 //! Series with their values at all steps, found by their labels.
 
-use std::collections::HashMap;
-
 use budget::{Budget, HeldMemory};
+use hashbrown::HashMap;
 
 use crate::labels::Labels;
-use crate::{ABSENT, Eval, QueryError, failed};
+use crate::{ABSENT, Eval, QueryError};
 
 /// The values of a series, one for each step.
 pub(crate) type Row = Vec<f64>;
@@ -75,6 +74,14 @@ impl Rows {
         self.bytes
     }
 
+    /// Adds a series whose labels no other one has.
+    pub(crate) fn push(&mut self, labels: Labels, row: Row) -> Eval<()> {
+        self.bytes += labels.bytes() + 8 * self.steps + 64;
+        self.held.set(self.bytes).map_err(over)?;
+        self.list.push((labels, row));
+        Ok(())
+    }
+
     /// Returns the row of these labels, which is without values at first.
     pub(crate) fn row(&mut self, labels: &Labels) -> Eval<&mut Row> {
         let known = self.index.get(labels).copied();
@@ -87,15 +94,6 @@ impl Rows {
         }
         let row = self.list.get_mut(at).map(|(_, row)| row);
         row.ok_or_else(|| QueryError::Execution("a row is missing".into()))
-    }
-
-    /// Sets the value of a series at a step, where it has none.
-    pub(crate) fn set(&mut self, labels: &Labels, step: usize, value: f64) -> Eval<()> {
-        match self.row(labels)?.get_mut(step) {
-            Some(cell) if is_absent(*cell) => *cell = value,
-            _ => return same_labels(),
-        }
-        Ok(())
     }
 
     /// Counts one more at a step.
@@ -112,7 +110,7 @@ impl Rows {
             match (is_absent(*value), is_absent(*cell)) {
                 (true, _) => {}
                 (false, true) => *cell = *value,
-                (false, false) => return same_labels(),
+                (false, false) => return Err(same_labels()),
             }
         }
         Ok(())
@@ -120,6 +118,6 @@ impl Rows {
 }
 
 /// Returns the error that an operation has left two series with the same labels.
-pub(crate) fn same_labels<T>() -> Eval<T> {
-    failed("vector cannot contain metrics with the same labelset")
+pub(crate) fn same_labels() -> QueryError {
+    QueryError::Execution("vector cannot contain metrics with the same labelset".into())
 }

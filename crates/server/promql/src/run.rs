@@ -57,7 +57,7 @@ impl Evaluator<'_> {
                 let mut bytes = 0;
                 self.windows(expr, &mut |labels, samples, ranged| {
                     let times = std::iter::once(self.grid.start_ms);
-                    let Some(window) = ranged.windows(&samples, times).next() else { return Ok(()) };
+                    let Some(window) = ranged.windows(samples, times).next() else { return Ok(()) };
                     let points: Points = match ranged.extended {
                         Some((extension, _)) => window.extended(extension),
                         None => window
@@ -86,7 +86,6 @@ impl Evaluator<'_> {
         let list = match expr.ty() {
             Type::Scalar => vec![(Labels::default(), self.scalar(expr)?.row)],
             Type::Vector => {
-                order::note_sort(expr, &self.shared.notes);
                 let rows = self.rows(expr)?;
                 held.set(rows.bytes()).map_err(over)?;
                 let mut list = rows.list;

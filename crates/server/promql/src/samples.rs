@@ -23,6 +23,12 @@ impl FromIterator<(i64, f64)> for Samples {
 }
 
 impl Samples {
+    pub(crate) fn clear(&mut self) {
+        self.times.clear();
+        self.values.clear();
+        self.buckets.clear();
+    }
+
     /// Returns the positions of values that are below the value before.
     pub(crate) fn falls(&self) -> impl Iterator<Item = usize> {
         let pairs = self.values.iter().zip(self.values.iter().skip(1)).enumerate();

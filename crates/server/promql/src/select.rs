@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use budget::Budget;
 use promql_syntax::{At, LabelMatcher, MatchOp, VectorSelector};
-use series::{Direction, Series, Store, Test, TimeRange};
+use series::{Direction, Scan, Series, Store, Test, TimeRange};
 
 use crate::duration::milliseconds;
 use crate::eval::{Emit, Evaluator, Ranged};
@@ -42,9 +42,10 @@ impl Evaluator<'_> {
         if extended.is_some() && !times {
             return self.select_smoothed(selector, Ranged { range_ms: 0, ..ranged }, emit);
         }
+        let mut reader = Reader::default();
         for (labels, series) in self.series(selector)? {
-            let samples = self.samples(&series, &ranged)?;
-            let mut newest = Newest { samples: &samples, next: 0, range_ms };
+            let samples = self.samples(&series, &ranged, &mut reader)?;
+            let mut newest = Newest { samples, next: 0, range_ms };
             let value = |time_ms| newest.at(ranged.end(time_ms));
             let shown = |(time, value)| if times { time as f64 / 1000.0 } else { value };
             let row = self.grid.times().map(value).map(|newest| newest.map(shown));
@@ -64,7 +65,7 @@ impl Evaluator<'_> {
         emit: Emit<'_>,
     ) -> Eval<()> {
         self.select_windows(selector, &ranged, &mut |labels, samples, ranged| {
-            let windows = ranged.windows(&samples, self.grid.times());
+            let windows = ranged.windows(samples, self.grid.times());
             let value = |window: Window<'_>| window.smooth_value(window.to_ms);
             let row: Vec<f64> = windows.map(value).map(or_absent).collect();
             if row.iter().all(|value| is_absent(*value)) { Ok(()) } else { emit(labels, row) }
@@ -76,10 +77,11 @@ impl Evaluator<'_> {
         &self,
         selector: &VectorSelector,
         ranged: &Ranged,
-        take: &mut dyn FnMut(Labels, Samples, &Ranged) -> Eval<()>,
+        take: &mut dyn FnMut(Labels, &Samples, &Ranged) -> Eval<()>,
     ) -> Eval<()> {
+        let mut reader = Reader::default();
         for (labels, series) in self.series(selector)? {
-            let mut samples = self.samples(&series, ranged)?;
+            let samples = self.samples(&series, ranged, &mut reader)?;
             samples.drop_markers();
             if !samples.times.is_empty() {
                 take(labels, samples, ranged)?;
@@ -89,12 +91,17 @@ impl Evaluator<'_> {
     }
 
     /// Returns the series of a selector, sorted by their labels.
-    fn series(&self, selector: &VectorSelector) -> Eval<Vec<(Labels, Series)>> {
+    pub(crate) fn series(&self, selector: &VectorSelector) -> Eval<Vec<(Labels, Series)>> {
         find(self.shared.store, &selector.matchers, self.shared.budget)
     }
 
     /// Reads the samples of a series that the windows of all steps need.
-    fn samples(&self, series: &Series, ranged: &Ranged) -> Eval<Samples> {
+    fn samples<'r>(
+        &self,
+        series: &Series,
+        ranged: &Ranged,
+        reader: &'r mut Reader,
+    ) -> Eval<&'r mut Samples> {
         self.shared.budget.check().map_err(over)?;
         let last = self.grid.time(self.grid.count.saturating_sub(1));
         let (first_ms, end_ms) = (ranged.end(self.grid.start_ms), ranged.end(last));
@@ -106,14 +113,23 @@ impl Evaluator<'_> {
             from_ns: nanoseconds(from_ms),
             to_ns: nanoseconds(end_ms.saturating_add(1)),
         };
-        let mut samples = Samples::default();
+        let Reader { scan, samples } = reader;
+        samples.clear();
         let touches = |old: &Rolled| range.from_ns < old.until_ns.saturating_add(old.width_ns);
         if let Some(rolled) = self.shared.rolled.filter(touches) {
-            samples = self.buckets(series, range, rolled)?;
+            *samples = self.buckets(series, range, rolled)?;
             range.from_ns = range.from_ns.max(rolled.until_ns);
         }
         let mut held = self.shared.budget.nothing();
-        for run in self.shared.snapshot.scan(series, range, Direction::Forward).with_markers() {
+        let snapshot = &self.shared.snapshot;
+        let scan = match scan {
+            Some(scan) => {
+                scan.turn_to(series);
+                scan
+            }
+            None => scan.insert(snapshot.scan(series, range, Direction::Forward).with_markers()),
+        };
+        for run in scan {
             let run = run.map_err(|error| QueryError::Store(error.to_string()))?;
             samples.times.extend(run.times.iter().map(|ns| ns.div_euclid(1_000_000)));
             samples.values.extend_from_slice(&run.values.to_f64());
@@ -121,6 +137,13 @@ impl Evaluator<'_> {
         }
         Ok(samples)
     }
+}
+
+/// Reads the samples of many series in one range, with the same buffers.
+#[derive(Default)]
+struct Reader {
+    scan: Option<Scan>,
+    samples: Samples,
 }
 
 /// Finds the newest sample at times that do not fall.
@@ -170,8 +193,7 @@ pub fn find(
         if series.is_events() || series.tags.iter().any(|(tag, _)| tag == NAME) {
             continue;
         }
-        let name = (NAME.to_owned(), series.metric.to_string());
-        let labels = Labels::new(series.tags.iter().cloned().chain([name]).collect());
+        let labels = Labels::of(&series);
         bytes += labels.bytes() + 64;
         held.set(bytes).map_err(over)?;
         list.push((labels, series));

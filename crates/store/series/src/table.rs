@@ -66,6 +66,8 @@ impl Want {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     pub(crate) scratch: Scratch,
+    /// Bytes read from a file.
+    pub(crate) bytes: Vec<u8>,
     digits: Vec<i64>,
     bits: Vec<u64>,
     block: Vec<u8>,

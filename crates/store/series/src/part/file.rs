@@ -55,11 +55,24 @@ impl PartFile {
         offset: u64,
         bytes: usize,
     ) -> Result<Vec<u8>, SeriesReadError> {
-        let mut buffer = vec![0; bytes];
-        let read = file.read_at(&mut buffer, offset);
+        let mut buffer = Vec::new();
+        self.read_into(file, offset, bytes, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Replaces a buffer by bytes of the file.
+    pub(crate) fn read_into(
+        &self,
+        file: &dyn File,
+        offset: u64,
+        bytes: usize,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), SeriesReadError> {
+        buffer.resize(bytes, 0);
+        let read = file.read_at(buffer, offset);
         if read.map_err(unread(&self.path, "cannot read"))? < bytes {
             return Err(self.damage(offset, "the file is too short"));
         }
-        Ok(buffer)
+        Ok(())
     }
 }

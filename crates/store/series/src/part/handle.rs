@@ -145,7 +145,9 @@ impl Part {
         work: &mut Work,
     ) -> Result<(), SeriesReadError> {
         let opened = self.opened()?;
-        let bytes = self.file.read(&*opened.file, chunk.offset, chunk.length + CRC_BYTES)?;
+        let mut bytes = std::mem::take(&mut work.bytes);
+        let whole = chunk.length + CRC_BYTES;
+        self.file.read_into(&*opened.file, chunk.offset, whole, &mut bytes)?;
         let (body, crc) = bytes.split_at_checked(chunk.length).unwrap_or((&[], &[]));
         if crc != crc32c::crc32c(body).to_le_bytes() {
             return Err(self.file.damage(chunk.offset, "a chunk is damaged"));
@@ -155,6 +157,7 @@ impl Part {
         if matches!(want, Want::One(_)) {
             into.drop_absent();
         }
+        work.bytes = bytes;
         Ok(())
     }
 

@@ -38,6 +38,12 @@ impl Scan {
         self
     }
 
+    /// Begins with another series, in the same range. The buffers of this one are used again.
+    pub fn turn_to(&mut self, series: &Series) {
+        self.reading.turn_to(series);
+        self.runs.clear();
+    }
+
     /// Returns the markers of the series' end as well ([`crate::END_OF_SERIES`]).
     #[must_use]
     pub fn with_markers(mut self) -> Self {

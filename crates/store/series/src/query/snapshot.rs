@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::piece::Piece;
 use crate::core::{Core, Parts};
 use crate::error::SeriesReadError;
-use crate::head::{HeadCell, partition_range};
+use crate::head::{HeadCell, partition_of, partition_range};
 use crate::model::{ColumnId, Series, TimeRange};
 use crate::part::Part;
 use crate::record::Tombstone;
@@ -56,16 +56,15 @@ impl Snapshot {
 
     /// Returns the partitions that may have samples in a range, ascending.
     pub(super) fn partitions(&self, range: TimeRange, heads: &[Piece]) -> BTreeSet<i64> {
-        let touched = |p: &i64| {
-            let of = partition_range(*p);
-            range.touches(of.from_ns, of.to_ns - 1)
-        };
+        let touched = partition_of(range.from_ns)..=partition_of(range.to_ns.saturating_sub(1));
         let (mut all, mut work) = (BTreeSet::new(), Work::default());
         for piece in heads {
             piece.partitions(&mut all, &mut work);
         }
-        all.extend(self.parts.keys());
-        all.retain(touched);
+        all.retain(|partition| touched.contains(partition));
+        // A reversed range touches none.
+        let sealed = (!touched.is_empty()).then(|| self.parts.range(touched));
+        all.extend(sealed.into_iter().flatten().map(|(partition, _)| *partition));
         all
     }
 

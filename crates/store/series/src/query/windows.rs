@@ -34,8 +34,12 @@ pub(super) struct Windows {
 impl Windows {
     /// Creates windows of about `rows` samples over pieces, sources with lower positions first.
     pub(super) fn new(pieces: Vec<Piece>, range: TimeRange, rows: usize) -> Self {
-        let blocks: Vec<_> = pieces.iter().map(Piece::span).collect();
-        let left = planned(&blocks, range, rows);
+        let all: usize = pieces.iter().map(|piece| piece.span().rows).sum();
+        let left = if all <= rows {
+            VecDeque::from([range])
+        } else {
+            planned(&pieces.iter().map(Piece::span).collect::<Vec<_>>(), range, rows)
+        };
         Self { pieces, left, rows, sorted: None, is_sorted: false }
     }
 
@@ -222,21 +226,29 @@ impl Reading {
         direction: Direction,
         rows: usize,
     ) -> Self {
-        let heads = snapshot.of_heads(series, range);
-        let partitions = snapshot.partitions(range, &heads).into_iter().collect();
-        Self {
+        let mut it = Self {
             snapshot,
             series: series.clone(),
             range,
             direction,
-            heads,
-            partitions,
+            heads: Vec::new(),
+            partitions: VecDeque::new(),
             windows: None,
             rows,
             work: Work::default(),
             torn: None,
             table: None,
-        }
+        };
+        it.turn_to(series);
+        it
+    }
+
+    /// Begins with another series. Buffers are kept.
+    pub(super) fn turn_to(&mut self, series: &Series) {
+        self.series.clone_from(series);
+        self.heads = self.snapshot.of_heads(series, self.range);
+        self.partitions = self.snapshot.partitions(self.range, &self.heads).into_iter().collect();
+        (self.windows, self.torn, self.table) = (None, None, None);
     }
 
     /// Returns the memory for spans of chunks and sorted blocks, in bytes.
