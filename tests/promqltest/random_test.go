@@ -418,6 +418,7 @@ var differed = []string{
 	`count(sort(requests_total))`,
 	`count(sort(requests_total @ 600))`,
 	`sum_over_time(sort(up)[5m:1m])`,
+	`sum_over_time(sort(limitk(NaN, up))[34s:1m])`,
 	`irate(temperature[5m])`,
 	`quantile(1e300, up)`,
 	`quantile(time(), up)`,
@@ -436,6 +437,10 @@ var differed = []string{
 	`histogram_quantile(2, (up))`,
 	`absent_over_time(up[5m] smoothed)`,
 	`acosh(odd)`,
+	`clamp_min(up, -0)`,
+	`vector(range() + step())`,
+	`rate(requests_total[range()])`,
+	`clamp_max(-up, 0)`,
 }
 
 // TestKnownDifferences repeats the queries whose answers differed once.
