@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +18,9 @@ var inexact = strings.Fields("exp ln log2 log10 sin cos tan asin acos atan sinh 
 
 // excluded are functions that Holdfast refuses.
 var excluded = regexp.MustCompile(`^(info|integral|histogram_quantiles|start_timestamp|holt_winters)$`)
+
+// orders finds the operations that change the order of series.
+var orders = regexp.MustCompile(`\b(sort|sort_desc|sort_by_label|sort_by_label_desc|topk|bottomk|limitk)\b`)
 
 // dateMax is the most seconds of which a date is asked.
 const dateMax = 1e10
@@ -145,6 +147,9 @@ func (g *generator) change(node parser.Node, path []parser.Node) {
 			n.Val = g.number().Val
 		}
 	case *parser.VectorSelector:
+		if subqueries(path) > 1 {
+			n.Timestamp, n.StartOrEnd = nil, 0
+		}
 		if _, isMatrix := parent(path).(*parser.MatrixSelector); !isMatrix && g.rnd.Intn(40) == 0 {
 			n.Smoothed = true
 		}
@@ -161,12 +166,10 @@ func (g *generator) change(node parser.Node, path []parser.Node) {
 		if n.Step == time.Second && n.Range > time.Minute {
 			n.Step = 10 * time.Second
 		}
-		// One subquery within another would take seconds.
-		isInner := slices.ContainsFunc(path, func(node parser.Node) bool {
-			_, is := node.(*parser.SubqueryExpr)
-			return is
-		})
-		if !isInner && g.rnd.Intn(2) == 0 {
+		if subqueries(path) > 0 {
+			// Prometheus takes another time where it has two to fix, one within the other.
+			n.Timestamp, n.StartOrEnd = nil, 0
+		} else if g.rnd.Intn(2) == 0 {
 			if expr := g.smith.Walk(parser.ValueTypeVector); expr != nil {
 				n.Expr = expr
 			}
@@ -196,8 +199,15 @@ func (g *generator) change(node parser.Node, path []parser.Node) {
 	case *parser.BinaryExpr:
 		g.matching(n)
 	case *parser.AggregateExpr:
-		// Prometheus evaluates the parameter at the first step only if the time of the series is fixed.
-		isFixed := strings.Contains(n.Expr.String(), " @ ") || strings.Contains(n.Expr.String(), "vector(")
+		// Which of equal values is in front is not defined after another operation that orders.
+		if n.Op == parser.TOPK || n.Op == parser.BOTTOMK || n.Op == parser.LIMITK {
+			if orders.MatchString(n.Expr.String()) {
+				n.Op, n.Param = parser.COUNT, nil
+			}
+		}
+		// Prometheus evaluates the parameter at the first step only if the time of the series is fixed, and
+		// resolves no @ within it.
+		isFixed := strings.Contains(n.String(), " @ ") || strings.Contains(n.Expr.String(), "vector(")
 		if n.Param != nil && n.Param.Type() == parser.ValueTypeScalar && (isFixed || g.rnd.Intn(4) > 0) {
 			n.Param = g.number()
 		}
@@ -205,6 +215,17 @@ func (g *generator) change(node parser.Node, path []parser.Node) {
 			n.Param = &parser.StringLiteral{Val: []string{"job", "le", "a b"}[g.rnd.Intn(3)]}
 		}
 	}
+}
+
+// subqueries returns the number of subqueries above a node.
+func subqueries(path []parser.Node) int {
+	count := 0
+	for _, node := range path {
+		if _, is := node.(*parser.SubqueryExpr); is {
+			count++
+		}
+	}
+	return count
 }
 
 // parent returns the node above one, or nil.

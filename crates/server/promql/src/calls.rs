@@ -11,7 +11,7 @@ use crate::labels::{DESCRIBING, Labels, NAME};
 use crate::rows::{HeldRow, Row, Rows, is_absent, mark, over};
 use crate::samples::Samples;
 use crate::window::Window;
-use crate::{ABSENT, Eval, failed, math};
+use crate::{ABSENT, Eval, duration, failed, math};
 
 /// Ends of the names of counters.
 const COUNTERS: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];
@@ -29,8 +29,11 @@ impl Evaluator<'_> {
             ("pi", _) => self.constant(std::f64::consts::PI),
             ("start", _) => self.constant(seconds(query.start_ms)),
             ("end", _) => self.constant(seconds(query.end_ms)),
-            ("step", _) => self.constant(seconds(query.step_ms)),
-            ("range", _) => self.constant(seconds(query.end_ms.saturating_sub(query.start_ms))),
+            ("step", _) if query.start_ms == query.end_ms => self.constant(0.0),
+            ("step", _) => self.constant(duration::seconds(query.step_ms)),
+            ("range", _) => {
+                self.constant(duration::seconds(query.end_ms.saturating_sub(query.start_ms)))
+            }
             ("max_of" | "min_of", [a, b]) => {
                 let pick = if name == "max_of" { math::max } else { math::min };
                 let (a, b) = (self.scalar(a)?, self.scalar(b)?);

@@ -27,12 +27,17 @@ pub(crate) fn milliseconds(length: &Length, query: &Query, signed: bool) -> Eval
     Ok((seconds * 1000.0) as i64)
 }
 
+/// Returns milliseconds as seconds, rounded as Go's `Duration.Seconds` rounds them.
+pub(crate) fn seconds(ms: i64) -> f64 {
+    (ms / 1000) as f64 + (ms % 1000) as f64 / 1000.0
+}
+
 /// Returns the seconds of a duration.
 fn value(expr: &DurationExpr, query: &Query) -> Result<f64, &'static str> {
     Ok(match &expr.kind {
         DurationKind::Literal { seconds, .. } => *seconds,
-        DurationKind::Step => query.step_ms as f64 / 1000.0,
-        DurationKind::Range => query.end_ms.saturating_sub(query.start_ms) as f64 / 1000.0,
+        DurationKind::Step => seconds(query.step_ms),
+        DurationKind::Range => seconds(query.end_ms.saturating_sub(query.start_ms)),
         DurationKind::Unary { sign: UnarySign::Plus, of } => value(of, query)?,
         DurationKind::Unary { sign: UnarySign::Minus, of } => -value(of, query)?,
         DurationKind::Binary { op, left, right } => {

@@ -188,6 +188,9 @@ impl Evaluator<'_> {
                     start_ms = start_ms.saturating_add(step_ms);
                 }
                 let inner = self.at(Grid::new(start_ms, end_ms, step_ms));
+                if inner.grid.count == 0 {
+                    return Ok(());
+                }
                 if inner.grid.count > STEPS_MAX {
                     return failed(
                         "query processing would load too many samples into memory in query execution",

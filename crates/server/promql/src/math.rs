@@ -128,8 +128,11 @@ pub(crate) fn max(a: f64, b: f64) -> f64 {
         f64::INFINITY
     } else if a.is_nan() || b.is_nan() {
         f64::NAN
+    } else if a > b || (same(a, b) && b.is_sign_negative()) {
+        // Of two zeros, the positive one is the larger.
+        a
     } else {
-        a.max(b)
+        b
     }
 }
 

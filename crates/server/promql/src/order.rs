@@ -9,10 +9,6 @@ use crate::labels::Labels;
 use crate::math::{nan_first, nan_last};
 use crate::rows::Row;
 
-/// Functions besides those of dates whose values depend on the step, even if their arguments are fixed.
-const OF_THE_STEP: [&str; 7] =
-    ["end", "predict_linear", "range", "start", "step", "time", "timestamp"];
-
 /// Returns true if the order of the series is that of the expression.
 pub(crate) fn is_ordered(expr: &Expr) -> bool {
     match &bare(expr).kind {
@@ -36,8 +32,14 @@ fn is_fixed(expr: &Expr) -> bool {
         ExprKind::Aggregate(aggregate) => is_fixed(&aggregate.expr),
         ExprKind::Binary(binary) => is_fixed(&binary.left) && is_fixed(&binary.right),
         ExprKind::Call { function, args } => {
-            let of_the_step = OF_THE_STEP.contains(&function.name);
-            !of_the_step && date_part(function.name).is_none() && args.iter().all(is_fixed)
+            let of_the_step = match function.name {
+                "predict_linear" | "time" => true,
+                "timestamp" => {
+                    !args.iter().all(|arg| matches!(bare(arg).kind, ExprKind::Vector(_)))
+                }
+                name => date_part(name).is_some(),
+            };
+            !of_the_step && args.iter().all(is_fixed)
         }
     }
 }

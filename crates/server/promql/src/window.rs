@@ -21,7 +21,7 @@ pub(crate) struct Window<'s> {
 
 impl Window<'_> {
     pub(crate) fn range_seconds(&self) -> f64 {
-        (self.to_ms - self.from_ms) as f64 / 1000.0
+        crate::duration::seconds(self.to_ms - self.from_ms)
     }
 
     fn pairs(&self) -> impl Iterator<Item = (f64, f64)> {
