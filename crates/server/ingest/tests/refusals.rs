@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use env::files::{Failure, Fault, SimDisk};
 use ingest::influx::{self, Precision};
+use ingest::remote::{Label, RemoteReader, Sample, TimeSeries, WriteRequest};
 use ingest::{HttpOptions, RowRefusal, TelnetReader};
+use prost::Message as _;
 use series::{Store, StoreOptions, Wal};
 use support::{after, resp};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -67,6 +69,48 @@ fn name_without_metric_or_tag_without_value_is_rejected() {
         (vec!["m_f b=2 7 1".to_owned()], vec!["m,a= f=1 7"])
     );
     assert!(refusals[0].reason.contains("a tag without a value"), "{refusals:?}");
+}
+
+#[test]
+fn tag_with_the_name_of_the_metric_label_is_refused() {
+    let (found, refusals) = resp(
+        b"+m __name__=x\n:7\n+1\n+!log __name__=x\n:7\n+text\n+m a=1 _\\_n\\ame__=x\n:7\n+1\n\
+          +__name__ a=__name__\n:7\n+1\n+m __name__x=1\n:8\n+1\n",
+    );
+    assert_eq!(found, ["__name__ a=__name__ 7 1", "m __name__x=1 8 1"]);
+    assert_eq!(
+        refused_texts(&refusals),
+        ["m __name__=x", "!log __name__=x", "m a=1 _\\_n\\ame__=x"]
+    );
+    assert_eq!(refusals[0].reason, "DB __name__ is the metric in PromQL; rename the tag");
+    let (found, refusals) = resp(b"*4\n+m __name__=x\n:1\n+m a=1\n:2\n:2\n:7\n+1\n:1\n:7\n+1\n");
+    assert_eq!(
+        (&*found, refused_texts(&refusals)),
+        (&["m a=1 7 1".into()][..], vec!["m __name__=x", "1", "1"])
+    );
+    let (found, refusals) = telnet("put m 7 1 a=1 __name__=x\nput m 7 1 a=1\n");
+    assert_eq!(found, ["m a=1 7000000000 1"]);
+    assert_eq!(refusals[0].reason, "put: __name__ is the metric in PromQL; rename the tag");
+    let (found, refusals) = lines("m,__name__=x f=1 7\nm,__name__=x f=\"text\" 7\nm,a=1 f=1 7\n");
+    assert_eq!((&*found, refusals.len()), (&["m_f a=1 7 1".into()][..], 2));
+    assert_eq!(refusals[1].reason, "__name__ is the metric in PromQL; rename the tag");
+}
+
+#[test]
+fn remote_series_with_two_metrics_is_refused_alone() {
+    let series = |metrics: &[&str]| TimeSeries {
+        labels: metrics
+            .iter()
+            .map(|m| Label { name: "__name__".into(), value: (*m).into() })
+            .collect(),
+        samples: vec![Sample { value: 1.0, timestamp: 5 }],
+    };
+    let request = WriteRequest { timeseries: vec![series(&["up", "down"]), series(&["up"])] };
+    let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap();
+    let (found, refusals) =
+        after(|collector| RemoteReader::default().read(&body, collector).unwrap());
+    assert_eq!((&*found, refusals.len()), (&["up 5000000 1".into()][..], 1));
+    assert_eq!(refusals[0].reason, "the label __name__ twice; send it once");
 }
 
 #[test]
