@@ -10,6 +10,7 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -122,6 +123,63 @@ fn put_for_several_metrics_or_events_is_rejected_with_its_line() {
     assert!(refusals[1].reason.contains("holds events"), "{refusals:?}");
 }
 
+/// Serves the query port of a store.
+async fn serve(store: Store) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = ingest::router(store, HttpOptions::default());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+/// Sends a POST with extra header lines. Returns the whole answer.
+async fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> String {
+    let length = body.len();
+    let head =
+        format!("POST {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n{headers}\r\n");
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn remote_write_of_another_type_or_coding_is_answered_415() {
+    let (_folder, store) = support::store();
+    let address = serve(store).await;
+    let body = snap::raw::Encoder::new().compress_vec(b"").unwrap();
+    let write = async |kind: &str, coding: &str| {
+        let line = |name: &str, value: &str| format!("{name}: {value}\r\n");
+        let kind = Some(line("Content-Type", kind)).filter(|_| !kind.is_empty());
+        let coding = Some(line("Content-Encoding", coding)).filter(|_| !coding.is_empty());
+        let headers = kind.into_iter().chain(coding).collect::<String>();
+        post(address, "/api/v1/write", &headers, &body).await
+    };
+    for (kind, coding) in [
+        ("", ""),
+        ("application/x-protobuf", ""),
+        ("", "snappy"),
+        ("application/x-protobuf;proto=prometheus.WriteRequest", "snappy"),
+        ("application/x-protobuf; proto=prometheus.WriteRequest", "snappy"),
+    ] {
+        let answer = write(kind, coding).await;
+        assert!(answer.starts_with("HTTP/1.0 204"), "{kind} {coding}: {answer}");
+    }
+    for (kind, coding, remedy) in [
+        ("application/x-protobuf", "gzip", "send snappy"),
+        ("application/x-protobuf", "identity", "send snappy"),
+        ("application/json", "snappy", "send version 1"),
+        ("application/x-protobuf;proto=io.prometheus.write.v2.Request", "snappy", "send version 1"),
+        ("application/x-protobuf; proto=io.prometheus.write.v2.Request", "", "send version 1"),
+        ("application/x-protobuf;proto=other", "snappy", "send version 1"),
+    ] {
+        let answer = write(kind, coding).await;
+        assert!(answer.starts_with("HTTP/1.0 415"), "{kind} {coding}: {answer}");
+        assert!(answer.contains(remedy), "{kind} {coding}: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn disk_error_is_answered_503_with_its_cause() {
     let disk = SimDisk::new(1);
@@ -129,20 +187,8 @@ async fn disk_error_is_answered_503_with_its_cause() {
     let options = StoreOptions { wal: Wal::Always, files, ..StoreOptions::default() };
     let options = StoreOptions { background: false, ..options };
     let (store, _) = Store::open(Path::new("/series"), options).unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let router = ingest::router(store, HttpOptions::default());
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    let write = async || {
-        let body = "m,a=1 f=1\n";
-        let (head, length) = ("POST /write HTTP/1.0\r\nHost: x\r\nContent-Length:", body.len());
-        let request = format!("{head} {length}\r\n\r\n{body}");
-        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
-    };
+    let address = serve(store).await;
+    let write = async || post(address, "/write", "", b"m,a=1 f=1\n").await;
     disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::Io }]);
     let refused = write().await;
     assert!(refused.starts_with("HTTP/1.0 503"), "{refused}");
