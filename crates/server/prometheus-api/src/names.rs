@@ -1,5 +1,6 @@
-//! The labels of series: `series`, `labels` and `label/NAME/values`. The series are those that the store
-//! has, whatever times are asked for.
+//! The labels of series: `series`, `labels` and `label/NAME/values`. With `start` or `end`, the series
+//! are those that may have samples in that range, by the times of partitions in parts, and by those of
+//! chunks in memory.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use promql::{Labels, Notes};
 use promql_syntax::{ExprKind, LabelMatcher, parse};
 use serde_json::json;
+use series::TimeRange;
 
 use crate::form::Form;
 use crate::turn::TIMEOUT;
@@ -89,7 +91,7 @@ async fn list(
     write: impl Fn(&Labels) -> Vec<String> + Send + 'static,
 ) -> Result<Told, Refusal> {
     let (selectors, limit) = (form.texts("match[]")?, form.limit()?);
-    let timeout = form.timeout(TIMEOUT)?;
+    let (range, timeout) = (range(form)?, form.timeout(TIMEOUT)?);
     let (store, memory) = (served.store.clone(), served.turns.memory.clone());
     let turn = move |client: crate::turn::Client| {
         let budget = Budget::new(timeout, memory, move || client.is_gone());
@@ -111,7 +113,7 @@ async fn list(
                 Some(text) => matchers(text)?,
                 None => Vec::new(),
             };
-            let series = promql::find(&store, &wanted, &budget).map_err(failed)?;
+            let (series, _held) = promql::find(&store, &wanted, range, &budget).map_err(failed)?;
             for text in series.iter().flat_map(|(labels, _)| write(labels)) {
                 let length = text.len() + 48;
                 bytes += length * usize::from(found.insert(text));
@@ -128,6 +130,15 @@ async fn list(
         Ok(Told { data: format!("[{}]", list.join(",")), notes, query: String::new() })
     };
     served.turns.run(timeout, turn).await
+}
+
+/// Returns the range from `start` to `end`, both included; `None` if neither is given.
+fn range(form: &Form) -> Result<Option<TimeRange>, Refusal> {
+    let (start, end) = (form.time("start")?, form.time("end")?);
+    let nanoseconds = |ms: i64| ms.saturating_mul(1_000_000);
+    let from_ns = start.map_or(i64::MIN, nanoseconds);
+    let to_ns = end.map_or(i64::MAX, |end| nanoseconds(end.saturating_add(1)));
+    Ok(start.or(end).map(|_| TimeRange { from_ns, to_ns }))
 }
 
 /// Returns the matchers of a selector.

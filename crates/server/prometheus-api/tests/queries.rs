@@ -177,6 +177,32 @@ async fn labels_and_series_are_listed() {
 }
 
 #[tokio::test]
+async fn labels_are_those_of_series_in_the_range() {
+    let both = json!(["gone", "hits_total"]);
+    for (range, data) in [
+        ("start=0&end=0", both.clone()),
+        ("start=60&end=1970-01-01T00:01:00Z", both.clone()),
+        ("end=60", both.clone()),
+        ("start=-1e300&end=1e300", both),
+        ("start=60.001", json!(["hits_total"])),
+        ("start=600&end=700", json!(["hits_total"])),
+        ("start=600.001", json!([])),
+        ("end=-0.001", json!([])),
+    ] {
+        let (status, answer) = ask("GET", &format!("/label/__name__/values?{range}"), "").await;
+        assert_eq!((status, &answer["data"]), (200, &data), "{range}");
+    }
+    let form = "match[]=gone&match[]=hits_total&start=100&end=200";
+    let (_, series) = ask("POST", "/series", form).await;
+    let jobs =
+        json!([{"__name__": "hits_total", "job": "a"}, {"__name__": "hits_total", "job": "b"}]);
+    assert_eq!(series["data"], jobs);
+    assert_eq!(ask("GET", "/labels?start=700", "").await.1["data"], json!([]));
+    let (status, refused) = ask("GET", "/labels?end=soon", "").await;
+    assert_eq!((status, &refused["errorType"]), (400, &json!("bad_data")));
+}
+
+#[tokio::test]
 async fn queries_of_extreme_sizes_end_with_an_answer_or_an_error() {
     let nested = format!("hits_total{}", "%5B1y:10s%5D".repeat(60).replace("%5D%5B", "%5D)%5B"));
     let sums = "sum_over_time(".repeat(60) + &nested + ")";
