@@ -14,11 +14,10 @@ mod write;
 use std::fmt::Write as _;
 
 use axum::Router;
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use bytes::Bytes;
 use promql::Notes;
 use promql_syntax::{parse, pretty, to_json};
 use serde_json::{Value, json};
@@ -81,65 +80,54 @@ pub(crate) struct Told {
 }
 
 /// Returns the tree of an expression.
-async fn parse_query(
-    State(served): State<Served>,
-    RawQuery(query): RawQuery,
-    form: Bytes,
-) -> Response {
-    written(&served, query, form, to_json).await
+async fn parse_query(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+    written(&served, &form, to_json).await
 }
 
 /// Returns an expression in the usual layout.
-async fn format_query(
-    State(served): State<Served>,
-    RawQuery(query): RawQuery,
-    form: Bytes,
-) -> Response {
-    written(&served, query, form, |expr| Value::String(pretty(expr))).await
+async fn format_query(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+    written(&served, &form, |expr| Value::String(pretty(expr))).await
 }
 
 /// Answers with what is made of the expression in the parameter `query`.
 async fn written(
     served: &Served,
-    query: Option<String>,
-    form: Bytes,
+    form: &Form,
     make: fn(&promql_syntax::Expr) -> Value,
-) -> Response {
-    let told = async {
-        let text = Form::new(query.as_deref(), &form)?.text("query")?;
-        let run = move |_| {
-            let expr = parse(&text).map_err(|error| Refusal::parameter("query", error))?;
-            Ok(Told { data: make(&expr).to_string(), notes: Notes::default(), query: text })
-        };
-        served.turns.run(turn::TIMEOUT, run).await
+) -> Result<Told, Refusal> {
+    let text = form.text("query")?;
+    let run = move |_| {
+        let expr = parse(&text).map_err(|error| Refusal::parameter("query", error))?;
+        Ok(Told { data: make(&expr).to_string(), notes: Notes::default(), query: text })
     };
-    answer(told.await)
+    served.turns.run(turn::TIMEOUT, run).await
 }
 
 /// Returns the answer of an operation over what this store does not have.
-fn empty(data: &str) -> Response {
-    answer(Ok(Told { data: data.into(), notes: Notes::default(), query: String::new() }))
+fn empty(data: &str) -> Told {
+    Told { data: data.into(), notes: Notes::default(), query: String::new() }
 }
 
-pub(crate) fn answer(result: Result<Told, Refusal>) -> Response {
-    let (status, body) = match result {
-        Ok(Told { data, notes, query }) => {
-            // In place: an answer may be large.
-            let mut body = data;
-            body.insert_str(0, "{\"status\":\"success\",\"data\":");
-            for (name, list) in
-                [("warnings", notes.warnings(&query)), ("infos", notes.infos(&query))]
-            {
-                if !list.is_empty() {
-                    let _ = write!(body, ",\"{name}\":{}", json!(list));
-                }
+impl IntoResponse for Told {
+    fn into_response(self) -> Response {
+        let Self { data, notes, query } = self;
+        // In place: an answer may be large.
+        let mut body = data;
+        body.insert_str(0, "{\"status\":\"success\",\"data\":");
+        for (name, list) in [("warnings", notes.warnings(&query)), ("infos", notes.infos(&query))] {
+            if !list.is_empty() {
+                let _ = write!(body, ",\"{name}\":{}", json!(list));
             }
-            body.push('}');
-            (StatusCode::OK, body)
         }
-        Err(Refusal { status, kind, text }) => {
-            (status, json!({"status": "error", "errorType": kind, "error": text}).to_string())
-        }
-    };
-    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+        body.push('}');
+        ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self { status, kind, text } = self;
+        let body = json!({"status": "error", "errorType": kind, "error": text}).to_string();
+        (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+    }
 }

@@ -4,10 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use axum::extract::{Path, RawQuery, State};
-use axum::response::Response;
+use axum::extract::{Path, State};
 use budget::Budget;
-use bytes::Bytes;
 use promql::{Labels, Notes};
 use promql_syntax::{ExprKind, LabelMatcher, parse};
 use serde_json::json;
@@ -15,7 +13,7 @@ use series::TimeRange;
 
 use crate::form::Form;
 use crate::turn::TIMEOUT;
-use crate::{Refusal, Served, Told, answer, query};
+use crate::{Refusal, Served, Told, empty, query};
 
 /// Most selectors of one request.
 const SELECTORS_MAX: usize = 64;
@@ -23,65 +21,43 @@ const SELECTORS_MAX: usize = 64;
 const REFERENCE: &str = "3.16.0";
 
 /// Answers with the labels of each series that passes one of the selectors.
-pub(crate) async fn series(
-    State(served): State<Served>,
-    RawQuery(query): RawQuery,
-    form: Bytes,
-) -> Response {
-    let told = async {
-        let form = Form::new(query.as_deref(), &form)?;
-        if form.texts("match[]")?.is_empty() {
-            return Err(Refusal::bad_data("no match[] parameter provided"));
-        }
-        let write = |labels: &Labels| {
-            let pairs = labels.iter().map(|(name, value)| (name.to_owned(), json!(value)));
-            [serde_json::Value::Object(pairs.collect()).to_string()].to_vec()
-        };
-        list(&served, &form, write).await
+pub(crate) async fn series(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+    if form.texts("match[]")?.is_empty() {
+        return Err(Refusal::bad_data("no match[] parameter provided"));
+    }
+    let write = |labels: &Labels| {
+        let pairs = labels.iter().map(|(name, value)| (name.to_owned(), json!(value)));
+        [serde_json::Value::Object(pairs.collect()).to_string()].to_vec()
     };
-    answer(told.await)
+    list(&served, &form, write).await
 }
 
 /// Answers with the names of labels.
-pub(crate) async fn labels(
-    State(served): State<Served>,
-    RawQuery(query): RawQuery,
-    form: Bytes,
-) -> Response {
-    let told = async {
-        let form = Form::new(query.as_deref(), &form)?;
-        let write =
-            |labels: &Labels| labels.iter().map(|(name, _)| json!(name).to_string()).collect();
-        list(&served, &form, write).await
-    };
-    answer(told.await)
+pub(crate) async fn labels(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+    let write = |labels: &Labels| labels.iter().map(|(name, _)| json!(name).to_string()).collect();
+    list(&served, &form, write).await
 }
 
 /// Answers with the values of a label, whose name may be written in the escape of Prometheus.
 pub(crate) async fn values(
     State(served): State<Served>,
     Path(name): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let told = async {
-        let form = Form::new(query.as_deref(), &[])?;
-        let name = unescaped(&name);
-        let write = move |labels: &Labels| {
-            let value = labels.get(&name);
-            if value.is_empty() { Vec::new() } else { vec![json!(value).to_string()] }
-        };
-        list(&served, &form, write).await
+    form: Form,
+) -> Result<Told, Refusal> {
+    let name = unescaped(&name);
+    let write = move |labels: &Labels| {
+        let value = labels.get(&name);
+        if value.is_empty() { Vec::new() } else { vec![json!(value).to_string()] }
     };
-    answer(told.await)
+    list(&served, &form, write).await
 }
 
 /// Answers with the version of the reference; our own is the revision.
-pub(crate) async fn buildinfo() -> Response {
-    let data = json!({
+pub(crate) async fn buildinfo() -> Told {
+    empty(&json!({
         "version": REFERENCE, "revision": concat!("holdfast-", env!("CARGO_PKG_VERSION")),
         "branch": "", "buildUser": "", "buildDate": "", "goVersion": "",
-    });
-    answer(Ok(Told { data: data.to_string(), notes: Notes::default(), query: String::new() }))
+    }).to_string())
 }
 
 /// Returns a sorted list of what is written of each series, each once.
