@@ -18,6 +18,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use budget::Memory;
 use promql::Notes;
 use promql_syntax::{parse, pretty, to_json};
 use serde_json::{Value, json};
@@ -35,8 +36,9 @@ pub(crate) struct Served {
     turns: Turns,
 }
 
-/// Returns the operations over a store, by their paths below `/api/v1`.
-pub fn routes<S: Clone + Send + Sync + 'static>(store: Store) -> Router<S> {
+/// Returns the operations over a store, by their paths below `/api/v1`. Their queries take their memory
+/// from a pool.
+pub fn routes<S: Clone + Send + Sync + 'static>(store: Store, memory: Memory) -> Router<S> {
     Router::new()
         .route("/query", get(query::instant).post(query::instant))
         .route("/query_range", get(query::range).post(query::range))
@@ -50,7 +52,7 @@ pub fn routes<S: Clone + Send + Sync + 'static>(store: Store) -> Router<S> {
         .route("/query_exemplars", get(async || empty("[]")).post(async || empty("[]")))
         .route("/rules", get(async || empty("{\"groups\":[]}")))
         .route("/alerts", get(async || empty("{\"alerts\":[]}")))
-        .with_state(Served { store, turns: Turns::default() })
+        .with_state(Served { store, turns: Turns::new(memory) })
 }
 
 /// A request that is refused or has no answer.
