@@ -18,7 +18,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use budget::Memory;
+use budget::{HeldMemory, Memory};
+use bytes::Bytes;
 use promql::Notes;
 use promql_syntax::{parse, pretty, to_json};
 use serde_json::{Value, json};
@@ -48,10 +49,10 @@ pub fn routes<S: Clone + Send + Sync + 'static>(store: Store, memory: Memory) ->
         .route("/labels", get(names::labels).post(names::labels))
         .route("/label/{name}/values", get(names::values))
         .route("/status/buildinfo", get(names::buildinfo))
-        .route("/metadata", get(async || empty("{}")))
-        .route("/query_exemplars", get(async || empty("[]")).post(async || empty("[]")))
-        .route("/rules", get(async || empty("{\"groups\":[]}")))
-        .route("/alerts", get(async || empty("{\"alerts\":[]}")))
+        .route("/metadata", get(async || plain("{}")))
+        .route("/query_exemplars", get(async || plain("[]")).post(async || plain("[]")))
+        .route("/rules", get(async || plain("{\"groups\":[]}")))
+        .route("/alerts", get(async || plain("{\"alerts\":[]}")))
         .with_state(Served { store, turns: Turns::new(memory) })
 }
 
@@ -79,6 +80,20 @@ pub(crate) struct Told {
     notes: Notes,
     /// The text of the query, in which the notes name places.
     query: String,
+    /// The memory of `data`, held until the client has taken the answer.
+    held: Option<HeldMemory>,
+}
+
+/// The bytes of an answer, with the memory that they hold.
+struct Body {
+    text: String,
+    _held: Option<HeldMemory>,
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
 }
 
 /// Returns the tree of an expression.
@@ -100,28 +115,29 @@ async fn written(
     let text = form.text("query")?;
     let run = move |_| {
         let expr = parse(&text).map_err(|error| Refusal::parameter("query", error))?;
-        Ok(Told { data: make(&expr).to_string(), notes: Notes::default(), query: text })
+        Ok(plain(make(&expr).to_string()))
     };
     served.turns.run(turn::TIMEOUT, run).await
 }
 
-/// Returns the answer of an operation over what this store does not have.
-fn empty(data: &str) -> Told {
-    Told { data: data.into(), notes: Notes::default(), query: String::new() }
+/// Returns an answer without notes.
+fn plain(data: impl Into<String>) -> Told {
+    Told { data: data.into(), notes: Notes::default(), query: String::new(), held: None }
 }
 
 impl IntoResponse for Told {
     fn into_response(self) -> Response {
-        let Self { data, notes, query } = self;
+        let Self { data, notes, query, held } = self;
         // In place: an answer may be large.
-        let mut body = data;
-        body.insert_str(0, "{\"status\":\"success\",\"data\":");
+        let mut text = data;
+        text.insert_str(0, "{\"status\":\"success\",\"data\":");
         for (name, list) in [("warnings", notes.warnings(&query)), ("infos", notes.infos(&query))] {
             if !list.is_empty() {
-                let _ = write!(body, ",\"{name}\":{}", json!(list));
+                let _ = write!(text, ",\"{name}\":{}", json!(list));
             }
         }
-        body.push('}');
+        text.push('}');
+        let body = Bytes::from_owner(Body { text, _held: held });
         ([(header::CONTENT_TYPE, "application/json")], body).into_response()
     }
 }

@@ -13,7 +13,7 @@ use series::TimeRange;
 
 use crate::form::Form;
 use crate::turn::TIMEOUT;
-use crate::{Refusal, Served, Told, empty, query};
+use crate::{Refusal, Served, Told, plain, query};
 
 /// Most selectors of one request.
 const SELECTORS_MAX: usize = 64;
@@ -54,10 +54,11 @@ pub(crate) async fn values(
 
 /// Answers with the version of the reference; our own is the revision.
 pub(crate) async fn buildinfo() -> Told {
-    empty(&json!({
+    let data = json!({
         "version": REFERENCE, "revision": concat!("holdfast-", env!("CARGO_PKG_VERSION")),
         "branch": "", "buildUser": "", "buildDate": "", "goVersion": "",
-    }).to_string())
+    });
+    plain(data.to_string())
 }
 
 /// Returns a sorted list of what is written of each series, each once.
@@ -103,7 +104,12 @@ async fn list(
         if cut {
             notes.warn_plain("results truncated due to limit");
         }
-        Ok(Told { data: format!("[{}]", list.join(",")), notes, query: String::new() })
+        Ok(Told {
+            data: format!("[{}]", list.join(",")),
+            notes,
+            query: String::new(),
+            held: Some(held),
+        })
     };
     served.turns.run(timeout, turn).await
 }

@@ -70,7 +70,7 @@ async fn run(served: &Served, form: &Form, times: Query) -> Result<Told, Refusal
         let mut held = budget.nothing();
         let bytes = held.set(write::bytes(&found)).map_err(QueryError::Over);
         bytes.map_err(|error| refusal(error, &budget))?;
-        Ok(Told { data: write::data(&found, times), notes, query: text })
+        Ok(Told { data: write::data(&found, times), notes, query: text, held: Some(held) })
     };
     served.turns.run(timeout, turn).await
 }

@@ -222,6 +222,18 @@ async fn query_takes_its_memory_from_the_pool_of_the_server() {
 }
 
 #[tokio::test]
+async fn answer_holds_its_memory_until_it_is_taken() {
+    let memory = Memory::default();
+    for path in ["/query?time=600&query=hits_total", "/series?match[]=hits_total"] {
+        let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+        let answer = served_within(memory.clone()).oneshot(request).await.unwrap();
+        assert!(memory.held_bytes() > 0, "{path}");
+        drop(answer);
+        assert_eq!(memory.held_bytes(), 0, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn queries_of_extreme_sizes_end_with_an_answer_or_an_error() {
     let nested = format!("hits_total{}", "%5B1y:10s%5D".repeat(60).replace("%5D%5B", "%5D)%5B"));
     let sums = "sum_over_time(".repeat(60) + &nested + ")";
