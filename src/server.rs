@@ -91,7 +91,9 @@ impl Server {
         let ready = Arc::new(AtomicBool::new(false));
         let rules = open_rules(config, &folder, &clock)?;
         let stores = (&state, &commit, series.as_ref());
-        let router = api_router(config, (&registry, rules), stores, &own_clock, &ready)?;
+        let memory = config.series.query_memory();
+        let owned = (&registry, rules);
+        let router = api_router(config, owned, stores, memory.clone(), &own_clock, &ready)?;
         metrics::gauge!("holdfast_series_open").set(f64::from(u8::from(series.is_some())));
         let router = replication::router(shipping.clone()).fallback_service(router);
         let sessions = Sessions::start(
@@ -106,7 +108,7 @@ impl Server {
         .context("agents' side")?;
         let secrets = series_secrets(config, &registry)?;
         let api = serve_api(config, &registry, router.clone()).await?;
-        let ports = Ports::open(series.as_ref(), &config.series, &secrets).await?;
+        let ports = Ports::open(series.as_ref(), &config.series, &secrets, memory).await?;
         // Create the password last: it is shown only once, so the start must have succeeded.
         let password = first_password(&registry)?;
         ready.store(true, Ordering::Release);

@@ -121,6 +121,8 @@ pub(crate) struct SeriesConfig {
     pub(crate) merge_mib_s: u32,
     pub(crate) series_max: u64,
     pub(crate) agent_series_max: u64,
+    pub(crate) query_mib: u32,
+    pub(crate) queries_mib: u32,
     #[serde(deserialize_with = "duration")]
     pub(crate) own_metrics: Duration,
     /// Connections of one port; not a key of the file.
@@ -152,6 +154,8 @@ impl Default for SeriesConfig {
             merge_mib_s: 0,
             series_max: series::SERIES_MAX_DEFAULT,
             agent_series_max: sessions::AGENT_SERIES_MAX_DEFAULT,
+            query_mib: 512,
+            queries_mib: 1024,
             own_metrics: Duration::ZERO,
             connections_max: ingest::CONNECTIONS_MAX,
         }
@@ -192,6 +196,8 @@ impl SeriesConfig {
         within(&key("size_max"), &self.size_max, &Bytes(1 << 20), &Bytes(1 << 60))?;
         within(&key("series_max"), &self.series_max, &1, &u64::from(u32::MAX))?;
         within(&key("agent_series_max"), &self.agent_series_max, &1, &u64::from(u32::MAX))?;
+        within(&key("query_mib"), &self.query_mib, &16, &65_536)?;
+        within(&key("queries_mib"), &self.queries_mib, &self.query_mib, &1_048_576)?;
         within(&key("rollup_age"), &self.rollup_age, &Duration::ZERO, &(year * 100))?;
         within(&key("hourly_age"), &self.hourly_age, &Duration::ZERO, &(year * 100))?;
         let before = self.age_max.max(self.rollup_age);
@@ -212,6 +218,12 @@ impl SeriesConfig {
             bail!("{}: UDP has neither TLS nor token: only on a loopback address", key("udp"));
         }
         expect_both(prefix, &self.tls_cert, &self.tls_key)
+    }
+
+    /// Returns a pool of memory for the queries of all ports.
+    pub(crate) fn query_memory(&self) -> ingest::Memory {
+        let bytes = |mib: u32| (mib as usize) << 20;
+        ingest::Memory::new(bytes(self.query_mib), bytes(self.queries_mib))
     }
 
     /// Returns the options for opening the store.
@@ -255,6 +267,16 @@ mod tests {
             parse::<SeriesConfig>(&ports).unwrap(),
             SeriesConfig::default().with_all_ports()
         );
+    }
+
+    #[test]
+    fn memory_of_queries_is_within_bounds() {
+        let refused = |query_mib, queries_mib| {
+            let config = SeriesConfig { query_mib, queries_mib, ..SeriesConfig::default() };
+            config.validate("series.").unwrap_err().to_string()
+        };
+        assert_eq!(refused(8, 1024), "series.query_mib = 8: must be from 16 to 65536");
+        assert_eq!(refused(512, 256), "series.queries_mib = 256: must be from 512 to 1048576");
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
             report.passed_over_batches
         ));
     }
-    let ports = Ports::open(Some(&store), &config, &secrets).await?;
+    let ports = Ports::open(Some(&store), &config, &secrets, config.query_memory()).await?;
     tell_ports(&console, &ports.open);
     let scheme = if secrets.certificate.is_some() { "https" } else { "http" };
     let http = ports.open.iter().find(|(name, _)| *name == "http");

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use axum::extract::Request;
 use axum::middleware::map_request;
 use console::Console;
-use ingest::{Guard, HttpOptions, Protocol, Token};
+use ingest::{Guard, HttpOptions, Memory, Protocol, Token};
 use rustls::server::ResolvesServerCert;
 use series::Store;
 use tokio::net::{TcpListener, UdpSocket};
@@ -56,6 +56,7 @@ impl Ports {
 
     /// Opens the configured ports; the others stay closed. Ports on loopback accept every local user
     /// in clear text; all others require TLS and the token. Without a store, no port is opened.
+    /// Queries take their memory from `memory`.
     ///
     /// # Errors
     /// Fails if a port cannot be opened; ports that were already open are closed again.
@@ -63,6 +64,7 @@ impl Ports {
         store: Option<&Store>,
         config: &SeriesConfig,
         secrets: &Secrets,
+        memory: Memory,
     ) -> anyhow::Result<Self> {
         let (stop, _) = watch::channel(false);
         let mut ports = Self { open: Vec::new(), stop, tasks: JoinSet::new(), http: None };
@@ -80,7 +82,7 @@ impl Ports {
             ports.open_udp(store, address).await?;
         }
         if let Some(Listen::At(address)) = config.http {
-            ports.open_http(store, config, address, secrets).await?;
+            ports.open_http(store, config, address, (secrets, memory)).await?;
         }
         Ok(ports)
     }
@@ -113,13 +115,14 @@ impl Ports {
         store: &Store,
         config: &SeriesConfig,
         address: SocketAddr,
-        secrets: &Secrets,
+        (secrets, memory): (&Secrets, Memory),
     ) -> anyhow::Result<()> {
         let guard = guard("http", address, config, secrets)?;
         let options = HttpOptions {
             token: guard.token.clone(),
             delete_token: secrets.token.clone(),
             cors_origins: config.cors_origins.clone(),
+            memory,
         };
         let router = ingest::router(store.clone(), options).layer(map_request(with_sender));
         let mut serve = http_options(address, config);

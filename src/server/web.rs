@@ -24,6 +24,7 @@ pub(super) fn api_router(
     config: &ServerConfig,
     (registry, rules): (&Registry, Arc<RuleFolder>),
     (state, commit, series): (&Arc<dyn StateStore>, &Arc<Commit>, Option<&series::Store>),
+    query_memory: ingest::Memory,
     clock: &Arc<FolderClock>,
     ready: &Arc<AtomicBool>,
 ) -> anyhow::Result<axum::Router> {
@@ -40,6 +41,7 @@ pub(super) fn api_router(
         config: config_file(config)?,
         rules: Some(rules),
         series: series.cloned(),
+        query_memory,
         ready: ready.clone(),
         server_clock: Some(clock.clone()),
         ..api::ApiOptions::new(clock.clock.clone())

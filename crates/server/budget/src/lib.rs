@@ -1,8 +1,8 @@
 //! Limits of one query: time, and memory for rows that were read and not yet written.
 //!
 //! A query that exceeds a limit ends with an error; rows already written stay in the answer. All
-//! queries of a port share `MEMORY_ALL_MAX`. Each may also hold `MEMORY_SURE` of its own,
-//! whatever the others hold, so that a large query does not make a small one fail.
+//! queries of a server share the pool of one [`Memory`]. Each may also hold `MEMORY_SURE` of its
+//! own, whatever the others hold, so that a large query does not make a small one fail.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,21 +10,42 @@ use std::time::{Duration, Instant};
 
 /// Longest time of one query.
 pub const QUERY_TIME_MAX: Duration = Duration::from_mins(10);
-/// Most memory of one query, in bytes.
-const MEMORY_MAX: usize = 512 << 20;
+/// Most memory of one query by default, in bytes.
+const MEMORY_MAX_DEFAULT: usize = 512 << 20;
 /// Memory that every query may hold, in bytes.
 const MEMORY_SURE: usize = 16 << 20;
-/// Most memory of all queries of a port beyond what each may hold, in bytes.
-const MEMORY_ALL_MAX: usize = 1 << 30;
+/// Most memory of all queries by default, beyond what each may hold, in bytes.
+const MEMORY_ALL_MAX_DEFAULT: usize = 1 << 30;
 
-/// Memory that the queries of a port hold, in bytes. Clones share the same counter.
-#[derive(Debug, Clone, Default)]
-pub struct Memory(Arc<AtomicUsize>);
+/// The memory of queries in both languages. Clones share the same pool.
+#[derive(Debug, Clone)]
+pub struct Memory(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    /// Memory that all queries hold, in bytes.
+    held: AtomicUsize,
+    /// Most memory of one query, in bytes.
+    each_max: usize,
+    /// Most memory of all, beyond what each may hold, in bytes.
+    all_max: usize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new(MEMORY_MAX_DEFAULT, MEMORY_ALL_MAX_DEFAULT)
+    }
+}
 
 impl Memory {
+    /// Creates a pool with the limits of one query and of all together, in bytes.
+    pub fn new(each_max: usize, all_max: usize) -> Self {
+        Self(Arc::new(Pool { held: AtomicUsize::new(0), each_max, all_max }))
+    }
+
     /// Returns what all queries hold now, bytes.
     pub fn held_bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.0.held.load(Ordering::Relaxed)
     }
 }
 
@@ -95,23 +116,24 @@ impl Budget {
     }
 
     fn reserve(&self, bytes: usize) -> Result<(), String> {
+        let pool = &self.0.memory.0;
         let own = self.0.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let all = self.0.memory.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if own <= MEMORY_SURE || (own <= MEMORY_MAX && all <= MEMORY_ALL_MAX) {
+        let all = pool.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if own <= MEMORY_SURE || (own <= pool.each_max && all <= pool.all_max) {
             return Ok(());
         }
         let why = format!(
             "Query needs more than {} MiB of memory, or all queries together more than {} MiB: select \
              fewer series with where, use order-by series, or choose a wider step or a shorter range",
-            MEMORY_MAX >> 20,
-            MEMORY_ALL_MAX >> 20
+            pool.each_max >> 20,
+            pool.all_max >> 20
         );
         Err(self.end(why))
     }
 
     fn give(&self, bytes: usize) {
         self.0.held.fetch_sub(bytes, Ordering::Relaxed);
-        self.0.memory.0.fetch_sub(bytes, Ordering::Relaxed);
+        self.0.memory.0.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -154,9 +176,22 @@ mod tests {
         assert!(lonely.check().unwrap_err().contains("gone"));
         let greedy = Budget::new(QUERY_TIME_MAX, Memory::default(), || false);
         let mut held = greedy.nothing();
-        held.set(MEMORY_MAX).unwrap();
-        assert!(held.set(MEMORY_MAX + 1).unwrap_err().contains("memory"));
+        held.set(MEMORY_MAX_DEFAULT).unwrap();
+        assert!(held.set(MEMORY_MAX_DEFAULT + 1).unwrap_err().contains("memory"));
         assert!(greedy.check().is_err(), "what was too much once ends the query");
+    }
+
+    #[test]
+    fn limits_of_a_pool_are_those_it_was_created_with() {
+        let memory = Memory::new(32 << 20, 48 << 20);
+        let budget = || Budget::new(QUERY_TIME_MAX, memory.clone(), || false);
+        let (one, other) = (budget(), budget());
+        let (mut held, mut further) = (one.nothing(), other.nothing());
+        held.set(32 << 20).unwrap();
+        further.set(16 << 20).unwrap();
+        let why = further.set((16 << 20) + 1).unwrap_err();
+        assert!(why.contains("more than 32 MiB") && why.contains("more than 48 MiB"), "{why}");
+        assert!(held.set((32 << 20) + 1).is_err());
     }
 
     #[test]
@@ -166,7 +201,7 @@ mod tests {
             (0..2).map(|_| Budget::new(QUERY_TIME_MAX, memory.clone(), || false)).collect();
         let mut held: Vec<HeldMemory> = large.iter().map(Budget::nothing).collect();
         for held in &mut held {
-            held.set(MEMORY_MAX).unwrap();
+            held.set(MEMORY_MAX_DEFAULT).unwrap();
         }
         let small = Budget::new(QUERY_TIME_MAX, memory.clone(), || false);
         let mut own = small.nothing();

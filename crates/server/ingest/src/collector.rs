@@ -5,7 +5,8 @@
 //! old or too new, so such rows are refused here. A batch that would exceed one record of the log
 //! is split.
 
-use series::{Batch, NameError, Row, Store, Value, WriteError};
+use memchr::memchr_iter;
+use series::{Batch, NameError, Row, RowName, Store, Value, WriteError};
 
 /// Longest piece of an offending text that a refusal repeats, in bytes.
 const QUOTED_BYTES_MAX: usize = 200;
@@ -16,6 +17,9 @@ pub const REFUSALS_MAX: usize = 100;
 const AGE_MARGIN_NS: i64 = 30_000_000_000;
 /// Most bytes of one row or event in the log.
 const ROW_BYTES_MAX: usize = 8 << 10;
+
+/// The name of the metric among the labels of `PromQL`.
+const NAME_LABEL: &str = "__name__";
 
 /// A row that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +82,9 @@ impl<'a> RowCollector<'a> {
 
     /// Returns the row series of a raw name.
     pub(crate) fn row(&self, raw: &[u8]) -> Result<Row, String> {
+        if has_name_tag(raw) {
+            return Err(format!("{NAME_LABEL} is the metric in PromQL; rename the tag"));
+        }
         self.store.row(raw).map_err(|e| match e {
             // The offending text is reported with the reason.
             NameError::Malformed { what, .. } => {
@@ -169,6 +176,16 @@ impl<'a> RowCollector<'a> {
         }
         self.collected
     }
+}
+
+/// Returns true if a raw name has a tag that `PromQL` takes for the metric.
+fn has_name_tag(raw: &[u8]) -> bool {
+    // The names of almost all tags do not end with `_`, with which the label does, escaped or not.
+    // Only the others are parsed.
+    let ends = |at| raw.get(..at).is_some_and(|before| before.ends_with(b"_"));
+    let is_label = |(tag, _): &(String, String)| tag == NAME_LABEL;
+    memchr_iter(b'=', raw).any(ends)
+        && RowName::parse(raw).is_ok_and(|name| name.tags.iter().any(is_label))
 }
 
 /// Returns an offending text for an error, shortened. Only control characters are escaped: they

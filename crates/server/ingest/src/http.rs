@@ -60,6 +60,8 @@ pub struct HttpOptions {
     /// Origins whose pages may send requests from a browser, such as `http://grafana.example:3000`;
     /// `*` allows any.
     pub cors_origins: Vec<String>,
+    /// The memory of queries, which all ports of a server share.
+    pub memory: query::Memory,
 }
 
 /// The quotas that the queries of one port share.
@@ -88,7 +90,8 @@ impl Default for QueryQuotas {
 
 /// Returns the routes of the query port for one store.
 pub fn router(store: Store, options: HttpOptions) -> Router {
-    routes(store, options, QueryQuotas::default())
+    let memory = options.memory.clone();
+    routes(store, options, QueryQuotas { memory, ..QueryQuotas::default() })
 }
 
 fn routes(store: Store, options: HttpOptions, quotas: QueryQuotas) -> Router {
@@ -102,7 +105,7 @@ fn routes(store: Store, options: HttpOptions, quotas: QueryQuotas) -> Router {
         .route("/api/function-names", get(functions))
         .route("/ping", get(ping))
         .route("/query", get(statements::answer).post(statements::answer))
-        .nest("/api/v1", prometheus_api::routes(store.clone()))
+        .nest("/api/v1", prometheus_api::routes(store.clone(), quotas.memory.clone()))
         .layer(Extension(quotas))
         .layer(DefaultBodyLimit::max(QUERY_BYTES_MAX))
         .merge(write::routes())

@@ -356,13 +356,14 @@ fn write_name(labels: &[u8], name: &mut Vec<u8>) -> Result<(), String> {
     name.clear();
     let malformed = |e: Malformed| format!("labels: {}", e.0);
     let (mut fields, mut metric, mut tags) = (Fields(labels), None, Vec::new());
+    let mut named_twice = false;
     while let Some((_, label)) = fields.next().map_err(malformed)? {
         let (key, value) = pair(label.bytes().map_err(malformed)?).map_err(malformed)?;
-        if key != b"__name__" {
+        if key == b"__name__" {
+            named_twice |= metric.replace(value).is_some();
+        } else {
             // In Prometheus a label with an empty value is the same as no label.
             tags.extend((!value.is_empty()).then_some((key, value)));
-        } else if metric.is_none() {
-            metric = Some(value);
         }
     }
     let metric = metric.unwrap_or_default();
@@ -375,6 +376,7 @@ fn write_name(labels: &[u8], name: &mut Vec<u8>) -> Result<(), String> {
     }
     match metric.first() {
         None => Err("series without the label __name__".into()),
+        Some(_) if named_twice => Err("the label __name__ twice; send it once".into()),
         Some(b'!') => Err("a metric that begins with ! holds events; rename it".into()),
         Some(_) => Ok(()),
     }

@@ -10,12 +10,15 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use env::files::{Failure, Fault, SimDisk};
 use ingest::influx::{self, Precision};
+use ingest::remote::{Label, RemoteReader, Sample, TimeSeries, WriteRequest};
 use ingest::{HttpOptions, RowRefusal, TelnetReader};
+use prost::Message as _;
 use series::{Store, StoreOptions, Wal};
 use support::{after, resp};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -70,12 +73,111 @@ fn name_without_metric_or_tag_without_value_is_rejected() {
 }
 
 #[test]
+fn tag_with_the_name_of_the_metric_label_is_refused() {
+    let (found, refusals) = resp(
+        b"+m __name__=x\n:7\n+1\n+!log __name__=x\n:7\n+text\n+m a=1 _\\_n\\ame__=x\n:7\n+1\n\
+          +__name__ a=__name__\n:7\n+1\n+m __name__x=1\n:8\n+1\n",
+    );
+    assert_eq!(found, ["__name__ a=__name__ 7 1", "m __name__x=1 8 1"]);
+    assert_eq!(
+        refused_texts(&refusals),
+        ["m __name__=x", "!log __name__=x", "m a=1 _\\_n\\ame__=x"]
+    );
+    assert_eq!(refusals[0].reason, "DB __name__ is the metric in PromQL; rename the tag");
+    let (found, refusals) = resp(b"*4\n+m __name__=x\n:1\n+m a=1\n:2\n:2\n:7\n+1\n:1\n:7\n+1\n");
+    assert_eq!(
+        (&*found, refused_texts(&refusals)),
+        (&["m a=1 7 1".into()][..], vec!["m __name__=x", "1", "1"])
+    );
+    let (found, refusals) = telnet("put m 7 1 a=1 __name__=x\nput m 7 1 a=1\n");
+    assert_eq!(found, ["m a=1 7000000000 1"]);
+    assert_eq!(refusals[0].reason, "put: __name__ is the metric in PromQL; rename the tag");
+    let (found, refusals) = lines("m,__name__=x f=1 7\nm,__name__=x f=\"text\" 7\nm,a=1 f=1 7\n");
+    assert_eq!((&*found, refusals.len()), (&["m_f a=1 7 1".into()][..], 2));
+    assert_eq!(refusals[1].reason, "__name__ is the metric in PromQL; rename the tag");
+}
+
+#[test]
+fn remote_series_with_two_metrics_is_refused_alone() {
+    let series = |metrics: &[&str]| TimeSeries {
+        labels: metrics
+            .iter()
+            .map(|m| Label { name: "__name__".into(), value: (*m).into() })
+            .collect(),
+        samples: vec![Sample { value: 1.0, timestamp: 5 }],
+    };
+    let request = WriteRequest { timeseries: vec![series(&["up", "down"]), series(&["up"])] };
+    let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap();
+    let (found, refusals) =
+        after(|collector| RemoteReader::default().read(&body, collector).unwrap());
+    assert_eq!((&*found, refusals.len()), (&["up 5000000 1".into()][..], 1));
+    assert_eq!(refusals[0].reason, "the label __name__ twice; send it once");
+}
+
+#[test]
 fn put_for_several_metrics_or_events_is_rejected_with_its_line() {
     let (found, refusals) = telnet("put a|b 7 1 h=x\nput !log 7 1 h=x\nput a 7 1 h=x\n");
     assert_eq!(found, ["a h=x 7000000000 1"]);
     assert_eq!(refused_texts(&refusals), ["put a|b 7 1 h=x", "put !log 7 1 h=x"]);
     assert_eq!(refusals[0].reason, "put: 1 values for 2 metrics; give one each");
     assert!(refusals[1].reason.contains("holds events"), "{refusals:?}");
+}
+
+/// Serves the query port of a store.
+async fn serve(store: Store) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = ingest::router(store, HttpOptions::default());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+/// Sends a POST with extra header lines. Returns the whole answer.
+async fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> String {
+    let length = body.len();
+    let head =
+        format!("POST {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n{headers}\r\n");
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn remote_write_of_another_type_or_coding_is_answered_415() {
+    let (_folder, store) = support::store();
+    let address = serve(store).await;
+    let body = snap::raw::Encoder::new().compress_vec(b"").unwrap();
+    let write = async |kind: &str, coding: &str| {
+        let line = |name: &str, value: &str| format!("{name}: {value}\r\n");
+        let kind = Some(line("Content-Type", kind)).filter(|_| !kind.is_empty());
+        let coding = Some(line("Content-Encoding", coding)).filter(|_| !coding.is_empty());
+        let headers = kind.into_iter().chain(coding).collect::<String>();
+        post(address, "/api/v1/write", &headers, &body).await
+    };
+    for (kind, coding) in [
+        ("", ""),
+        ("application/x-protobuf", ""),
+        ("", "snappy"),
+        ("application/x-protobuf;proto=prometheus.WriteRequest", "snappy"),
+        ("application/x-protobuf; proto=prometheus.WriteRequest", "snappy"),
+    ] {
+        let answer = write(kind, coding).await;
+        assert!(answer.starts_with("HTTP/1.0 204"), "{kind} {coding}: {answer}");
+    }
+    for (kind, coding, remedy) in [
+        ("application/x-protobuf", "gzip", "send snappy"),
+        ("application/x-protobuf", "identity", "send snappy"),
+        ("application/json", "snappy", "send version 1"),
+        ("application/x-protobuf;proto=io.prometheus.write.v2.Request", "snappy", "send version 1"),
+        ("application/x-protobuf; proto=io.prometheus.write.v2.Request", "", "send version 1"),
+        ("application/x-protobuf;proto=other", "snappy", "send version 1"),
+    ] {
+        let answer = write(kind, coding).await;
+        assert!(answer.starts_with("HTTP/1.0 415"), "{kind} {coding}: {answer}");
+        assert!(answer.contains(remedy), "{kind} {coding}: {answer}");
+    }
 }
 
 #[tokio::test]
@@ -85,20 +187,8 @@ async fn disk_error_is_answered_503_with_its_cause() {
     let options = StoreOptions { wal: Wal::Always, files, ..StoreOptions::default() };
     let options = StoreOptions { background: false, ..options };
     let (store, _) = Store::open(Path::new("/series"), options).unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let router = ingest::router(store, HttpOptions::default());
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    let write = async || {
-        let body = "m,a=1 f=1\n";
-        let (head, length) = ("POST /write HTTP/1.0\r\nHost: x\r\nContent-Length:", body.len());
-        let request = format!("{head} {length}\r\n\r\n{body}");
-        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
-    };
+    let address = serve(store).await;
+    let write = async || post(address, "/write", "", b"m,a=1 f=1\n").await;
     disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::Io }]);
     let refused = write().await;
     assert!(refused.starts_with("HTTP/1.0 503"), "{refused}");

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use axum::extract::{FromRequest, Request};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use model::timestamp;
 
 use crate::Refusal;
@@ -9,8 +12,19 @@ use crate::Refusal;
 /// The parameters of a request. Those of the form come first.
 pub(crate) struct Form(Vec<(Vec<u8>, Vec<u8>)>);
 
+impl<S: Send + Sync> FromRequest<S> for Form {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let query = request.uri().query().map(str::to_owned);
+        let form =
+            Bytes::from_request(request, state).await.map_err(IntoResponse::into_response)?;
+        Self::new(query.as_deref(), &form).map_err(IntoResponse::into_response)
+    }
+}
+
 impl Form {
-    pub(crate) fn new(query: Option<&str>, form: &[u8]) -> Result<Self, Refusal> {
+    fn new(query: Option<&str>, form: &[u8]) -> Result<Self, Refusal> {
         let mut pairs = Vec::new();
         for text in [form, query.unwrap_or_default().as_bytes()] {
             for pair in text.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {

@@ -14,10 +14,11 @@ mod write;
 use std::fmt::Write as _;
 
 use axum::Router;
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use budget::{HeldMemory, Memory};
 use bytes::Bytes;
 use promql::Notes;
 use promql_syntax::{parse, pretty, to_json};
@@ -36,8 +37,9 @@ pub(crate) struct Served {
     turns: Turns,
 }
 
-/// Returns the operations over a store, by their paths below `/api/v1`.
-pub fn routes<S: Clone + Send + Sync + 'static>(store: Store) -> Router<S> {
+/// Returns the operations over a store, by their paths below `/api/v1`. Their queries take their memory
+/// from a pool.
+pub fn routes<S: Clone + Send + Sync + 'static>(store: Store, memory: Memory) -> Router<S> {
     Router::new()
         .route("/query", get(query::instant).post(query::instant))
         .route("/query_range", get(query::range).post(query::range))
@@ -47,11 +49,11 @@ pub fn routes<S: Clone + Send + Sync + 'static>(store: Store) -> Router<S> {
         .route("/labels", get(names::labels).post(names::labels))
         .route("/label/{name}/values", get(names::values))
         .route("/status/buildinfo", get(names::buildinfo))
-        .route("/metadata", get(async || empty("{}")))
-        .route("/query_exemplars", get(async || empty("[]")).post(async || empty("[]")))
-        .route("/rules", get(async || empty("{\"groups\":[]}")))
-        .route("/alerts", get(async || empty("{\"alerts\":[]}")))
-        .with_state(Served { store, turns: Turns::default() })
+        .route("/metadata", get(async || plain("{}")))
+        .route("/query_exemplars", get(async || plain("[]")).post(async || plain("[]")))
+        .route("/rules", get(async || plain("{\"groups\":[]}")))
+        .route("/alerts", get(async || plain("{\"alerts\":[]}")))
+        .with_state(Served { store, turns: Turns::new(memory) })
 }
 
 /// A request that is refused or has no answer.
@@ -78,68 +80,72 @@ pub(crate) struct Told {
     notes: Notes,
     /// The text of the query, in which the notes name places.
     query: String,
+    /// The memory of `data`, held until the client has taken the answer.
+    held: Option<HeldMemory>,
+}
+
+/// The bytes of an answer, with the memory that they hold.
+struct Body {
+    text: String,
+    _held: Option<HeldMemory>,
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
 }
 
 /// Returns the tree of an expression.
-async fn parse_query(
-    State(served): State<Served>,
-    RawQuery(query): RawQuery,
-    form: Bytes,
-) -> Response {
-    written(&served, query, form, to_json).await
+async fn parse_query(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+    written(&served, &form, to_json).await
 }
 
 /// Returns an expression in the usual layout.
-async fn format_query(
-    State(served): State<Served>,
-    RawQuery(query): RawQuery,
-    form: Bytes,
-) -> Response {
-    written(&served, query, form, |expr| Value::String(pretty(expr))).await
+async fn format_query(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+    written(&served, &form, |expr| Value::String(pretty(expr))).await
 }
 
 /// Answers with what is made of the expression in the parameter `query`.
 async fn written(
     served: &Served,
-    query: Option<String>,
-    form: Bytes,
+    form: &Form,
     make: fn(&promql_syntax::Expr) -> Value,
-) -> Response {
-    let told = async {
-        let text = Form::new(query.as_deref(), &form)?.text("query")?;
-        let run = move |_| {
-            let expr = parse(&text).map_err(|error| Refusal::parameter("query", error))?;
-            Ok(Told { data: make(&expr).to_string(), notes: Notes::default(), query: text })
-        };
-        served.turns.run(turn::TIMEOUT, run).await
+) -> Result<Told, Refusal> {
+    let text = form.text("query")?;
+    let run = move |_| {
+        let expr = parse(&text).map_err(|error| Refusal::parameter("query", error))?;
+        Ok(plain(make(&expr).to_string()))
     };
-    answer(told.await)
+    served.turns.run(turn::TIMEOUT, run).await
 }
 
-/// Returns the answer of an operation over what this store does not have.
-fn empty(data: &str) -> Response {
-    answer(Ok(Told { data: data.into(), notes: Notes::default(), query: String::new() }))
+/// Returns an answer without notes.
+fn plain(data: impl Into<String>) -> Told {
+    Told { data: data.into(), notes: Notes::default(), query: String::new(), held: None }
 }
 
-pub(crate) fn answer(result: Result<Told, Refusal>) -> Response {
-    let (status, body) = match result {
-        Ok(Told { data, notes, query }) => {
-            // In place: an answer may be large.
-            let mut body = data;
-            body.insert_str(0, "{\"status\":\"success\",\"data\":");
-            for (name, list) in
-                [("warnings", notes.warnings(&query)), ("infos", notes.infos(&query))]
-            {
-                if !list.is_empty() {
-                    let _ = write!(body, ",\"{name}\":{}", json!(list));
-                }
+impl IntoResponse for Told {
+    fn into_response(self) -> Response {
+        let Self { data, notes, query, held } = self;
+        // In place: an answer may be large.
+        let mut text = data;
+        text.insert_str(0, "{\"status\":\"success\",\"data\":");
+        for (name, list) in [("warnings", notes.warnings(&query)), ("infos", notes.infos(&query))] {
+            if !list.is_empty() {
+                let _ = write!(text, ",\"{name}\":{}", json!(list));
             }
-            body.push('}');
-            (StatusCode::OK, body)
         }
-        Err(Refusal { status, kind, text }) => {
-            (status, json!({"status": "error", "errorType": kind, "error": text}).to_string())
-        }
-    };
-    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+        text.push('}');
+        let body = Bytes::from_owner(Body { text, _held: held });
+        ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self { status, kind, text } = self;
+        let body = json!({"status": "error", "errorType": kind, "error": text}).to_string();
+        (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+    }
 }

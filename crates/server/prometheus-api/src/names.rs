@@ -1,19 +1,19 @@
-//! The labels of series: `series`, `labels` and `label/NAME/values`. The series are those that the store
-//! has, whatever times are asked for.
+//! The labels of series: `series`, `labels` and `label/NAME/values`. With `start` or `end`, the series
+//! are those that may have samples in that range, by the times of partitions in parts, and by those of
+//! chunks in memory.
 
 use std::collections::BTreeSet;
 
-use axum::extract::{Path, RawQuery, State};
-use axum::response::Response;
+use axum::extract::{Path, State};
 use budget::Budget;
-use bytes::Bytes;
 use promql::{Labels, Notes};
 use promql_syntax::{ExprKind, LabelMatcher, parse};
 use serde_json::json;
+use series::TimeRange;
 
 use crate::form::Form;
 use crate::turn::TIMEOUT;
-use crate::{Refusal, Served, Told, answer, query};
+use crate::{Refusal, Served, Told, plain, query};
 
 /// Most selectors of one request.
 const SELECTORS_MAX: usize = 64;
@@ -21,65 +21,44 @@ const SELECTORS_MAX: usize = 64;
 const REFERENCE: &str = "3.16.0";
 
 /// Answers with the labels of each series that passes one of the selectors.
-pub(crate) async fn series(
-    State(served): State<Served>,
-    RawQuery(query): RawQuery,
-    form: Bytes,
-) -> Response {
-    let told = async {
-        let form = Form::new(query.as_deref(), &form)?;
-        if form.texts("match[]")?.is_empty() {
-            return Err(Refusal::bad_data("no match[] parameter provided"));
-        }
-        let write = |labels: &Labels| {
-            let pairs = labels.iter().map(|(name, value)| (name.to_owned(), json!(value)));
-            [serde_json::Value::Object(pairs.collect()).to_string()].to_vec()
-        };
-        list(&served, &form, write).await
+pub(crate) async fn series(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+    if form.texts("match[]")?.is_empty() {
+        return Err(Refusal::bad_data("no match[] parameter provided"));
+    }
+    let write = |labels: &Labels| {
+        let pairs = labels.iter().map(|(name, value)| (name.to_owned(), json!(value)));
+        [serde_json::Value::Object(pairs.collect()).to_string()].to_vec()
     };
-    answer(told.await)
+    list(&served, &form, write).await
 }
 
 /// Answers with the names of labels.
-pub(crate) async fn labels(
-    State(served): State<Served>,
-    RawQuery(query): RawQuery,
-    form: Bytes,
-) -> Response {
-    let told = async {
-        let form = Form::new(query.as_deref(), &form)?;
-        let write =
-            |labels: &Labels| labels.iter().map(|(name, _)| json!(name).to_string()).collect();
-        list(&served, &form, write).await
-    };
-    answer(told.await)
+pub(crate) async fn labels(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+    let write = |labels: &Labels| labels.iter().map(|(name, _)| json!(name).to_string()).collect();
+    list(&served, &form, write).await
 }
 
 /// Answers with the values of a label, whose name may be written in the escape of Prometheus.
 pub(crate) async fn values(
     State(served): State<Served>,
     Path(name): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let told = async {
-        let form = Form::new(query.as_deref(), &[])?;
-        let name = unescaped(&name);
-        let write = move |labels: &Labels| {
-            let value = labels.get(&name);
-            if value.is_empty() { Vec::new() } else { vec![json!(value).to_string()] }
-        };
-        list(&served, &form, write).await
+    form: Form,
+) -> Result<Told, Refusal> {
+    let name = unescaped(&name);
+    let write = move |labels: &Labels| {
+        let value = labels.get(&name);
+        if value.is_empty() { Vec::new() } else { vec![json!(value).to_string()] }
     };
-    answer(told.await)
+    list(&served, &form, write).await
 }
 
 /// Answers with the version of the reference; our own is the revision.
-pub(crate) async fn buildinfo() -> Response {
+pub(crate) async fn buildinfo() -> Told {
     let data = json!({
         "version": REFERENCE, "revision": concat!("holdfast-", env!("CARGO_PKG_VERSION")),
         "branch": "", "buildUser": "", "buildDate": "", "goVersion": "",
     });
-    answer(Ok(Told { data: data.to_string(), notes: Notes::default(), query: String::new() }))
+    plain(data.to_string())
 }
 
 /// Returns a sorted list of what is written of each series, each once.
@@ -89,7 +68,7 @@ async fn list(
     write: impl Fn(&Labels) -> Vec<String> + Send + 'static,
 ) -> Result<Told, Refusal> {
     let (selectors, limit) = (form.texts("match[]")?, form.limit()?);
-    let timeout = form.timeout(TIMEOUT)?;
+    let (range, timeout) = (range(form)?, form.timeout(TIMEOUT)?);
     let (store, memory) = (served.store.clone(), served.turns.memory.clone());
     let turn = move |client: crate::turn::Client| {
         let budget = Budget::new(timeout, memory, move || client.is_gone());
@@ -111,7 +90,7 @@ async fn list(
                 Some(text) => matchers(text)?,
                 None => Vec::new(),
             };
-            let series = promql::find(&store, &wanted, &budget).map_err(failed)?;
+            let (series, _held) = promql::find(&store, &wanted, range, &budget).map_err(failed)?;
             for text in series.iter().flat_map(|(labels, _)| write(labels)) {
                 let length = text.len() + 48;
                 bytes += length * usize::from(found.insert(text));
@@ -125,9 +104,23 @@ async fn list(
         if cut {
             notes.warn_plain("results truncated due to limit");
         }
-        Ok(Told { data: format!("[{}]", list.join(",")), notes, query: String::new() })
+        Ok(Told {
+            data: format!("[{}]", list.join(",")),
+            notes,
+            query: String::new(),
+            held: Some(held),
+        })
     };
     served.turns.run(timeout, turn).await
+}
+
+/// Returns the range from `start` to `end`, both included; `None` if neither is given.
+fn range(form: &Form) -> Result<Option<TimeRange>, Refusal> {
+    let (start, end) = (form.time("start")?, form.time("end")?);
+    let nanoseconds = |ms: i64| ms.saturating_mul(1_000_000);
+    let from_ns = start.map_or(i64::MIN, nanoseconds);
+    let to_ns = end.map_or(i64::MAX, |end| nanoseconds(end.saturating_add(1)));
+    Ok(start.or(end).map(|_| TimeRange { from_ns, to_ns }))
 }
 
 /// Returns the matchers of a selector.

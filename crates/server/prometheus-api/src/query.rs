@@ -1,17 +1,15 @@
 //! `query` and `query_range`.
 
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 use budget::Budget;
-use bytes::Bytes;
 use env::clock::{Clock as _, SystemClock};
 use promql::{Answer, LOOKBACK_MS, Query, QueryError};
 use promql_syntax::parse;
 
 use crate::form::Form;
 use crate::turn::{Client, TIMEOUT, unavailable};
-use crate::{Refusal, Served, Told, answer, write};
+use crate::{Refusal, Served, Told, write};
 
 const MEMORY_OVER: &str = "the query needs more memory than one query, or all queries together, may \
      hold: select fewer series, a wider step or a shorter range";
@@ -19,54 +17,37 @@ const MEMORY_OVER: &str = "the query needs more memory than one query, or all qu
 const STEPS_MAX: i64 = 11_000;
 
 /// Answers a query at one time.
-pub(crate) async fn instant(
-    State(served): State<Served>,
-    RawQuery(query): RawQuery,
-    form: Bytes,
-) -> Response {
-    let told = async {
-        let form = Form::new(query.as_deref(), &form)?;
-        let time_ms = form.time("time")?.unwrap_or_else(now_ms);
-        let times =
-            Query { start_ms: time_ms, end_ms: time_ms, step_ms: 0, lookback_ms: lookback(&form)? };
-        run(&served, &form, times).await
-    };
-    answer(told.await)
+pub(crate) async fn instant(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+    let time_ms = form.time("time")?.unwrap_or_else(now_ms);
+    let lookback_ms = lookback(&form)?;
+    run(&served, &form, Query { start_ms: time_ms, end_ms: time_ms, step_ms: 0, lookback_ms }).await
 }
 
 /// Answers a query at the steps from a start to an end.
-pub(crate) async fn range(
-    State(served): State<Served>,
-    RawQuery(query): RawQuery,
-    form: Bytes,
-) -> Response {
-    let told = async {
-        let form = Form::new(query.as_deref(), &form)?;
-        let time = |name: &str| {
-            let none = || Refusal::parameter(name, "cannot parse \"\" to a valid timestamp");
-            form.time(name)?.ok_or_else(none)
-        };
-        let (start_ms, end_ms) = (time("start")?, time("end")?);
-        if end_ms < start_ms {
-            return Err(Refusal::parameter("end", "end timestamp must not be before start time"));
-        }
-        let step = form.duration("step")?;
-        let none = || Refusal::parameter("step", "cannot parse \"\" to a valid duration");
-        let step_ms = step.ok_or_else(none)?;
-        if step_ms <= 0 {
-            let text = "zero or negative query resolution step widths are not accepted. Try a \
-                        positive integer";
-            return Err(Refusal::parameter("step", text));
-        }
-        if end_ms.saturating_sub(start_ms) / step_ms > STEPS_MAX {
-            let text = "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing \
-                        the query resolution (?step=XX)";
-            return Err(Refusal::bad_data(text));
-        }
-        let lookback_ms = lookback(&form)?;
-        run(&served, &form, Query { start_ms, end_ms, step_ms, lookback_ms }).await
+pub(crate) async fn range(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+    let time = |name: &str| {
+        let none = || Refusal::parameter(name, "cannot parse \"\" to a valid timestamp");
+        form.time(name)?.ok_or_else(none)
     };
-    answer(told.await)
+    let (start_ms, end_ms) = (time("start")?, time("end")?);
+    if end_ms < start_ms {
+        return Err(Refusal::parameter("end", "end timestamp must not be before start time"));
+    }
+    let step = form.duration("step")?;
+    let none = || Refusal::parameter("step", "cannot parse \"\" to a valid duration");
+    let step_ms = step.ok_or_else(none)?;
+    if step_ms <= 0 {
+        let text = "zero or negative query resolution step widths are not accepted. Try a positive \
+                    integer";
+        return Err(Refusal::parameter("step", text));
+    }
+    if end_ms.saturating_sub(start_ms) / step_ms > STEPS_MAX {
+        let text = "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the \
+                    query resolution (?step=XX)";
+        return Err(Refusal::bad_data(text));
+    }
+    let lookback_ms = lookback(&form)?;
+    run(&served, &form, Query { start_ms, end_ms, step_ms, lookback_ms }).await
 }
 
 /// Returns the age up to which a sample counts.
@@ -89,7 +70,7 @@ async fn run(served: &Served, form: &Form, times: Query) -> Result<Told, Refusal
         let mut held = budget.nothing();
         let bytes = held.set(write::bytes(&found)).map_err(QueryError::Over);
         bytes.map_err(|error| refusal(error, &budget))?;
-        Ok(Told { data: write::data(&found, times), notes, query: text })
+        Ok(Told { data: write::data(&found, times), notes, query: text, held: Some(held) })
     };
     served.turns.run(timeout, turn).await
 }

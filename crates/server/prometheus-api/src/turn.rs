@@ -27,13 +27,6 @@ pub(crate) struct Turns {
     pub(crate) memory: Memory,
 }
 
-impl Default for Turns {
-    fn default() -> Self {
-        let running = Arc::new(Semaphore::new(RUNNING_MAX));
-        Self { running, waiting: Arc::default(), memory: Memory::default() }
-    }
-}
-
 /// Says if the client of a query has left.
 #[derive(Clone)]
 pub(crate) struct Client(Arc<AtomicBool>);
@@ -63,6 +56,12 @@ impl Drop for Waits {
 }
 
 impl Turns {
+    /// Creates the turns of queries that take their memory from a pool.
+    pub(crate) fn new(memory: Memory) -> Self {
+        let running = Arc::new(Semaphore::new(RUNNING_MAX));
+        Self { running, waiting: Arc::default(), memory }
+    }
+
     /// Runs a query when it is its turn.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
@@ -133,7 +132,7 @@ mod tests {
 
     #[tokio::test]
     async fn queries_wait_for_a_place_and_a_further_one_is_refused() {
-        let turns = Turns::default();
+        let turns = Turns::new(Memory::default());
         let barrier = Arc::new(Barrier::new(RUNNING_MAX + 1));
         let mut queries = Vec::new();
         for _ in 0..RUNNING_MAX {
@@ -157,7 +156,7 @@ mod tests {
 
     #[tokio::test]
     async fn query_sees_that_its_client_has_left() {
-        let turns = Turns::default();
+        let turns = Turns::new(Memory::default());
         let (send, left) = oneshot::channel();
         let request = started(&turns, move |client| {
             wait_until_gone(&client);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use budget::Memory;
 use env::files::SimDisk;
 use serde_json::{Value, json};
 use series::{Ack, Batch, Store, StoreOptions, Wal};
@@ -16,6 +17,10 @@ use tower::ServiceExt as _;
 /// Returns the operations over a store with a counter of two jobs, every 10 s for 10 min, and a series
 /// whose end is marked.
 fn served() -> Router {
+    served_within(Memory::default())
+}
+
+fn served_within(memory: Memory) -> Router {
     let files = Arc::new(SimDisk::new(1));
     let options =
         StoreOptions { wal: Wal::Off, background: false, files, ..StoreOptions::default() };
@@ -33,7 +38,7 @@ fn served() -> Router {
     let events = store.row(b"!log job=a").unwrap();
     batch.push_event(events, 0, b"text").unwrap();
     store.write(batch, Ack::Persisted).unwrap();
-    prometheus_api::routes::<()>(store).with_state(())
+    prometheus_api::routes::<()>(store, memory).with_state(())
 }
 
 /// Returns status and body of an answer.
@@ -173,6 +178,58 @@ async fn labels_and_series_are_listed() {
     assert_eq!(build["data"]["version"], "3.16.0");
     for path in ["/series", "/series?match[]=a%2Bb", "/labels?match[]=%7B%7D"] {
         assert_eq!(ask("GET", path, "").await.0, 400, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn labels_are_those_of_series_in_the_range() {
+    let both = json!(["gone", "hits_total"]);
+    for (range, data) in [
+        ("start=0&end=0", both.clone()),
+        ("start=60&end=1970-01-01T00:01:00Z", both.clone()),
+        ("end=60", both.clone()),
+        ("start=-1e300&end=1e300", both),
+        ("start=60.001", json!(["hits_total"])),
+        ("start=600&end=700", json!(["hits_total"])),
+        ("start=600.001", json!([])),
+        ("end=-0.001", json!([])),
+    ] {
+        let (status, answer) = ask("GET", &format!("/label/__name__/values?{range}"), "").await;
+        assert_eq!((status, &answer["data"]), (200, &data), "{range}");
+    }
+    let form = "match[]=gone&match[]=hits_total&start=100&end=200";
+    let (_, series) = ask("POST", "/series", form).await;
+    let jobs =
+        json!([{"__name__": "hits_total", "job": "a"}, {"__name__": "hits_total", "job": "b"}]);
+    assert_eq!(series["data"], jobs);
+    assert_eq!(ask("GET", "/labels?start=700", "").await.1["data"], json!([]));
+    let (status, refused) = ask("GET", "/labels?end=soon", "").await;
+    assert_eq!((status, &refused["errorType"]), (400, &json!("bad_data")));
+}
+
+#[tokio::test]
+async fn query_takes_its_memory_from_the_pool_of_the_server() {
+    let memory = Memory::new(20 << 20, 40 << 20);
+    let query = "/query?time=600&query=count_over_time(vector(1)%5B3000000ms:1ms%5D)";
+    let text = "the query needs more memory than one query, or all queries together, may hold: select \
+                fewer series, a wider step or a shorter range";
+    let expected = json!({"status": "error", "errorType": "execution", "error": text});
+    let (status, body) = send(served_within(memory.clone()), "GET", query, "").await;
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status, body), (422, expected));
+    assert_eq!(memory.held_bytes(), 0);
+    assert_eq!(ask("GET", query, "").await.0, 200);
+}
+
+#[tokio::test]
+async fn answer_holds_its_memory_until_it_is_taken() {
+    let memory = Memory::default();
+    for path in ["/query?time=600&query=hits_total", "/series?match[]=hits_total"] {
+        let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+        let answer = served_within(memory.clone()).oneshot(request).await.unwrap();
+        assert!(memory.held_bytes() > 0, "{path}");
+        drop(answer);
+        assert_eq!(memory.held_bytes(), 0, "{path}");
     }
 }
 

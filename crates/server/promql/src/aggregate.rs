@@ -2,6 +2,7 @@
 
 use hashbrown::HashMap;
 use promql_syntax::{Aggregate, Aggregation, Expr};
+use twox_hash::XxHash64;
 
 use crate::eval::{Emit, Evaluator, bare, text};
 use crate::labels::Labels;
@@ -282,11 +283,42 @@ fn emit_present(labels: Labels, row: Row, emit: Emit<'_>) -> Eval<()> {
     if row.iter().all(|value| is_absent(*value)) { Ok(()) } else { emit(labels, row) }
 }
 
-/// Returns a number from 0 to 1 that the labels alone decide. Source: the hash FNV-1a, 64 bits.
+/// Returns a number from 0 to 1 that the labels alone decide. Source: Prometheus 3.16, `Labels.Hash` in
+/// `model/labels/labels_stringlabels.go` and `HashRatioSampler` in `promql/engine.go`.
 fn place(labels: &Labels) -> f64 {
-    let text = labels.to_string();
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    hash as f64 / u64::MAX as f64
+    let mut bytes = Vec::new();
+    for text in labels.iter().flat_map(|(name, value)| [name, value]) {
+        // A length of 255 and more takes three bytes after the byte 255.
+        bytes.push(text.len().min(255) as u8);
+        if text.len() >= 255 {
+            bytes.extend(text.len().to_le_bytes().into_iter().take(3));
+        }
+        bytes.extend_from_slice(text.as_bytes());
+    }
+    XxHash64::oneshot(0, &bytes) as f64 / u64::MAX as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The expected numbers are those of Prometheus 3.16.
+    #[test]
+    fn place_of_labels_is_that_of_prometheus() {
+        let long = |length: usize| vec![("a".to_owned(), "x".repeat(length))];
+        let pairs = [("group", "canary"), ("instance", "1"), ("job", "api-server")];
+        let named = [("__name__", "http_requests")].into_iter().chain(pairs);
+        for (pairs, expected) in [
+            (Vec::new(), 0.934_674_931_531_705_9),
+            (named.map(|(a, b)| (a.to_owned(), b.to_owned())).collect(), 0.204_746_758_816_667_9),
+            (long(254), 0.834_316_535_579_954_3),
+            (long(255), 0.425_217_009_539_431_7),
+            (
+                vec![("a".into(), "é".repeat(40_000)), ("b".into(), "y".into())],
+                0.355_139_135_776_692_6,
+            ),
+        ] {
+            assert_eq!(place(&Labels::new(pairs)).to_bits(), f64::to_bits(expected));
+        }
+    }
 }

@@ -49,7 +49,8 @@ impl Evaluator<'_> {
             return Ok(false);
         }
         let step_ns = width_ms.saturating_mul(1_000_000);
-        for (labels, series) in self.series(selector)? {
+        let (list, _held) = self.series(selector)?;
+        for (labels, series) in list {
             self.shared.budget.check().map_err(over)?;
             let mut row = vec![ABSENT; self.grid.count];
             let read = self.shared.snapshot.each_step(&series, range, step_ns, |step, some| {

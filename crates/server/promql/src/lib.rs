@@ -34,7 +34,7 @@ use series::Store;
 
 pub use labels::Labels;
 pub use notes::Notes;
-pub use select::find;
+pub use select::{Found, find};
 
 /// The value of a step without one: the float with which Prometheus marks the end of a series, which
 /// is no value there either.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use budget::Budget;
+use budget::{Budget, HeldMemory};
 use promql_syntax::{At, LabelMatcher, MatchOp, VectorSelector};
 use series::{Direction, Scan, Series, Store, Test, TimeRange};
 
@@ -43,7 +43,8 @@ impl Evaluator<'_> {
             return self.select_smoothed(selector, Ranged { range_ms: 0, ..ranged }, emit);
         }
         let mut reader = Reader::default();
-        for (labels, series) in self.series(selector)? {
+        let (list, _held) = self.series(selector)?;
+        for (labels, series) in list {
             let samples = self.samples(&series, &ranged, &mut reader)?;
             let mut newest = Newest { samples, next: 0, range_ms };
             let value = |time_ms| newest.at(ranged.end(time_ms));
@@ -80,7 +81,8 @@ impl Evaluator<'_> {
         take: &mut dyn FnMut(Labels, &Samples, &Ranged) -> Eval<()>,
     ) -> Eval<()> {
         let mut reader = Reader::default();
-        for (labels, series) in self.series(selector)? {
+        let (list, _held) = self.series(selector)?;
+        for (labels, series) in list {
             let samples = self.samples(&series, ranged, &mut reader)?;
             samples.drop_markers();
             if !samples.times.is_empty() {
@@ -91,8 +93,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns the series of a selector, sorted by their labels.
-    pub(crate) fn series(&self, selector: &VectorSelector) -> Eval<Vec<(Labels, Series)>> {
-        find(self.shared.store, &selector.matchers, self.shared.budget)
+    pub(crate) fn series(&self, selector: &VectorSelector) -> Eval<Found> {
+        find(self.shared.store, &selector.matchers, None, self.shared.budget)
     }
 
     /// Reads the samples of a series that the windows of all steps need.
@@ -172,16 +174,25 @@ fn or_absent(value: Option<f64>) -> f64 {
     value.unwrap_or(crate::ABSENT)
 }
 
-/// Returns the series that pass all matchers, sorted by their labels.
+/// Series with their labels, and the memory that the query holds for them.
+pub type Found = (Vec<(Labels, Series)>, HeldMemory);
+
+/// Returns the series that pass all matchers, sorted by their labels. With a range, only those that may
+/// have samples in it: [`Store::find_in`] gives the precision.
 ///
 /// # Errors
 /// Returns an error if their labels need more memory than the query may hold.
 pub fn find(
     store: &Store,
     matchers: &[LabelMatcher],
+    range: Option<TimeRange>,
     budget: &Budget,
-) -> Result<Vec<(Labels, Series)>, QueryError> {
-    let found = store.find(&tests(matchers, budget));
+) -> Result<Found, QueryError> {
+    let selector = tests(matchers, budget);
+    let found = match range {
+        Some(range) => store.find_in(&store.snapshot(), &selector, range),
+        None => store.find(&selector),
+    };
     budget.check().map_err(over)?;
     let mut list = Vec::with_capacity(found.len());
     let (mut held, mut bytes) = (budget.nothing(), 0);
@@ -199,7 +210,7 @@ pub fn find(
         list.push((labels, series));
     }
     list.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(list)
+    Ok((list, held))
 }
 
 /// Returns the tests of the store for label matchers.

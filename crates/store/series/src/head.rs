@@ -428,6 +428,14 @@ impl Head {
         self.place_of(id).is_some()
     }
 
+    /// Returns true if a row may have samples in a range, by the first and last times of its chunks.
+    pub(crate) fn reaches(&self, id: u32, range: TimeRange) -> bool {
+        self.row(id).is_some_and(|row| {
+            row.chunks.iter().any(|chunk| range.touches(chunk.first, chunk.last))
+                || row.open_times().any(|time_ns| range.contains(time_ns))
+        })
+    }
+
     /// Returns the partitions of its rows, ascending.
     pub(crate) fn partitions(&self) -> Vec<i64> {
         let (mut found, mut work) = (BTreeSet::new(), Work::default());

@@ -158,8 +158,8 @@ impl Store {
     }
 
     /// Returns those of them that may have samples in a range, according to the sets of rows of the
-    /// partitions. Series that are left out have no samples there. The result is valid only for
-    /// this snapshot and range.
+    /// partitions and the times of chunks in heads. Series that are left out have no samples there.
+    /// The result is valid only for this snapshot and range.
     pub fn find_in(
         &self,
         snapshot: &Snapshot,

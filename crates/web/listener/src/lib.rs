@@ -370,6 +370,7 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
+    use bytes::Bytes;
     use idle::{InFlight, Pulse};
     use tokio::io::{AsyncWriteExt as _, DuplexStream, ReadBuf};
 
@@ -443,5 +444,36 @@ mod tests {
         let ended = tokio::time::timeout(Duration::from_mins(10), talk).await;
         assert!(ended.is_ok(), "it goes on after the server");
         assert!(*stopped.borrow(), "a goodbye was said");
+    }
+
+    /// The bytes of an answer; the channel closes when they are dropped.
+    struct Counted {
+        bytes: Vec<u8>,
+        _held: mpsc::Sender<()>,
+    }
+
+    impl AsRef<[u8]> for Counted {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+
+    #[tokio::test]
+    async fn connection_whose_client_takes_no_answer_is_closed() {
+        let (held, mut dropped) = mpsc::channel(1);
+        // More than the buffers of both sockets hold.
+        let body = Bytes::from_owner(Counted { bytes: vec![b'x'; 64 << 20], _held: held });
+        let body = Arc::new(parking_lot::Mutex::new(Some(body)));
+        let answer = async move || body.lock().take().unwrap_or_default();
+        let router = Router::new().route("/", axum::routing::get(answer));
+        let options = ServeOptions::new(([127, 0, 0, 1], 0).into(), None);
+        let options = ServeOptions { idle_time: Duration::from_millis(50), ..options };
+        let server = serve(options, router).await.expect("a free port");
+        let address = server.local_addr().expect("an address");
+        let mut client = TcpStream::connect(address).await.expect("a connection");
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("room for it");
+        let ended = tokio::time::timeout(Duration::from_mins(10), dropped.recv()).await;
+        assert_eq!(ended, Ok(None), "the answer is still in memory");
+        server.shutdown().await;
     }
 }

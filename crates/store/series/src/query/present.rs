@@ -38,7 +38,7 @@ impl Snapshot {
             let ids: Vec<u32> = missing.iter().collect();
             for some in ids.chunks(ROWS_AT_ONCE) {
                 let head = cell.head.read();
-                let here = some.iter().filter(|id| head.has(**id));
+                let here = some.iter().filter(|id| head.reaches(**id, range));
                 missing -= here.collect::<RoaringBitmap>();
             }
         }

@@ -98,6 +98,8 @@ pub struct ApiOptions {
     pub rules: Option<Arc<RuleFolder>>,
     /// The series store; without it `/series` answers 503.
     pub series: Option<series::Store>,
+    /// The memory of its queries, which all ports of the server share.
+    pub query_memory: ingest::Memory,
     /// Set to `true` when all components behind the API are running; `/readyz` answers 503 until then.
     pub ready: Arc<AtomicBool>,
     /// The server's own clock; without it `/clock` reports that the server follows the system clock.
@@ -122,6 +124,7 @@ impl ApiOptions {
             config: None,
             rules: None,
             series: None,
+            query_memory: ingest::Memory::default(),
             ready: Arc::new(AtomicBool::new(true)),
             server_clock: None,
         }
@@ -212,10 +215,11 @@ impl Api {
                 options.requests_per_minute_max,
                 options.requests_per_minute_all_max,
             ),
-            series: options
-                .series
-                .clone()
-                .map(|store| ingest::router(store, ingest::HttpOptions::default())),
+            series: options.series.clone().map(|store| {
+                let memory = options.query_memory.clone();
+                let options = ingest::HttpOptions { memory, ..ingest::HttpOptions::default() };
+                ingest::router(store, options)
+            }),
             permits: RequestPermits::default(),
             write_permits: RequestPermits::default(),
             options,
