@@ -41,6 +41,7 @@ pub use net::{
     ANSWER_TIME_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX, REPLY_BYTES_MAX, serve_tcp,
     serve_udp,
 };
+pub use prometheus_api::routes as prometheus_routes;
 pub use query::Memory;
 pub use resp::{
     DICTIONARIES_ENTRIES_MAX, DICTIONARY_ENTRIES_MAX, DictionaryRoom, ITEM_BYTES_MAX, RespReader,

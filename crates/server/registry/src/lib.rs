@@ -23,8 +23,10 @@
 //!
 //! The maps in memory come next, `certificates` before `fleet`, so that a valid certificate never
 //! names an agent that the fleet does not know. The token keys come before the revocations of
-//! tokens. All other locks (`outstanding`, `reports`, `due`, `attempts`, the login logs, `removed`)
-//! are taken alone, for one step in memory.
+//! tokens. All other locks (`outstanding`, `reports`, `due`, `attempts`, the login logs, `removed`,
+//! the entries of remembered passwords) are taken alone, for one step in memory. The locks of
+//! [`Registry::login_remembered`] are async and held while a password is verified; no other lock is
+//! held when they are taken.
 //!
 //! The store has its own lock, for its writer. It may be taken while `decisions`, `flush` or the
 //! token keys are held, but never under `certificates`, `fleet` or `outstanding`: those are read on
@@ -33,9 +35,9 @@
 //! `decisions` and must not call the registry. A caller of [`Registry::metrics_stored`] must hold
 //! no lock, because that call waits for every holder of [`Registry::storing_metrics`].
 //!
-//! All calls block except [`Registry::login`], and calls that write wait for the disk. An async
-//! caller uses `spawn_blocking` for everything but it and the four memory-only calls listed under
-//! Invariants.
+//! All calls block except [`Registry::login`] and its variants, and calls that write wait for the
+//! disk. An async caller uses `spawn_blocking` for everything but those and the four memory-only
+//! calls listed under Invariants.
 
 mod access;
 mod agents;
@@ -59,6 +61,7 @@ mod lists;
 mod options;
 mod passwords;
 mod rbac;
+mod remembered;
 mod removal;
 mod reports;
 mod roll;
@@ -139,6 +142,7 @@ struct Inner {
     blocked_sources: Mutex<LogLimit>,
     hashing: hashing::Pool,
     hasher: hasher::Hasher,
+    remembered: remembered::Remembered,
     /// The hash that a password for an unknown user is checked against.
     nobody_hash: String,
     /// See the module documentation.
@@ -210,6 +214,7 @@ impl Registry {
             hashing: hashing::Pool::start(options.login_workers, options.login_queue_max)?,
             hasher: hasher::Hasher::start(options.login_workers)?,
             nobody_hash: hashing::of_nothing(options.hash_cost, &*random)?,
+            remembered: remembered::Remembered::new(&*random)?,
             decisions: Mutex::default(),
             storing: Arc::default(),
             removed: RwLock::default(),

@@ -40,6 +40,10 @@ pub const COMMANDS_AT_ONCE_MAX: usize = 16;
 pub const COMMAND_AGENTS_FEW: u64 = 64;
 /// Default time after which unanswered commands expire, seconds: 1 day.
 pub const COMMAND_TTL_SECONDS: i64 = 24 * 3600;
+/// Time for which a verified password is remembered.
+pub const REMEMBERED_TIME: Duration = Duration::from_mins(1);
+/// Most verified passwords that are remembered; further ones are verified each time.
+pub const REMEMBERED_PASSWORDS_MAX: usize = 4_096;
 /// Interval at which expired certificates and tokens are forgotten, seconds.
 pub const FORGET_EVERY_SECONDS: u64 = 3600;
 /// Most rows written in one transaction of a flush, so that other writes can run in between.

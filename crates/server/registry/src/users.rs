@@ -82,6 +82,18 @@ impl Registry {
         password: &str,
         source: Option<IpAddr>,
     ) -> Result<(User, i64), LoginError> {
+        let (row, nbf_s) = self.verified(reader, name, password, source).await?;
+        Ok((public(row), nbf_s))
+    }
+
+    /// Verifies a name and a password on the threads of logins; returns the user as it was then.
+    pub(crate) async fn verified(
+        &self,
+        reader: &Reader,
+        name: &str,
+        password: &str,
+        source: Option<IpAddr>,
+    ) -> Result<(UserRow, i64), LoginError> {
         self.not_blocked(source)?;
         let (registry, reader) = (self.clone(), reader.clone());
         let (name, password) = (name.to_owned(), password.to_owned());
@@ -124,7 +136,7 @@ impl Registry {
         }
     }
 
-    fn not_blocked(&self, source: Option<IpAddr>) -> Result<(), LoginError> {
+    pub(crate) fn not_blocked(&self, source: Option<IpAddr>) -> Result<(), LoginError> {
         let now = self.inner.clock.monotonic();
         let left = source.and_then(|source| self.inner.attempts.lock().blocked(source, now));
         left.map_or(Ok(()), |left| {
@@ -137,7 +149,7 @@ impl Registry {
         reader: &Reader,
         name: &str,
         password: &str,
-    ) -> Result<(User, i64), LoginError> {
+    ) -> Result<(UserRow, i64), LoginError> {
         let row = self.inner.store.user(reader, name)?;
         let hash = row.as_ref().map_or(self.inner.nobody_hash.as_str(), |r| &r.password_hash);
         let fits = password.len() <= PASSWORD_BYTES_MAX;
@@ -150,7 +162,7 @@ impl Registry {
         if self.inner.store.user(reader, name)?.as_ref() != Some(&row) {
             return Err(LoginError::Invalid);
         }
-        Ok((public(row), nbf_s))
+        Ok((row, nbf_s))
     }
 
     /// Checks as many passwords concurrently as there may be logins, so that the first logins are

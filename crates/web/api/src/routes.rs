@@ -87,9 +87,16 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
     .flatten()
 }
 
-/// Returns every action that an operation requires, with its type of resource.
+/// Returns every action that an operation requires, with its type of resource. Prometheus' API, which
+/// `docs/reference/promql.md` describes, is one entry.
 pub(crate) fn required_actions() -> impl Iterator<Item = Need> {
-    all().flat_map(|operation| {
+    let promql = Need {
+        action: "series:read",
+        resource: "*:*",
+        endpoint: "GET /series/prometheus/api/v1/{operation}".into(),
+        about: "PromQL, as Prometheus answers it.",
+    };
+    let own = all().flat_map(|operation| {
         let own = match operation.access {
             Access::Action { action, resource } => Some((action, resource)),
             _ => None,
@@ -102,7 +109,8 @@ pub(crate) fn required_actions() -> impl Iterator<Item = Need> {
             endpoint: format!("{} {}", operation.verb.name(), operation.path),
             about: operation.about,
         })
-    })
+    });
+    own.chain([promql])
 }
 
 /// Returns all named schemas of the description.

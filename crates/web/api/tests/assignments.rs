@@ -102,3 +102,52 @@ async fn agent_leaves_all_its_groups() {
     let (_, named) = send(&world, "DELETE", path, &token).await;
     assert_eq!(outcome(&named), json!([[], [[1734, ["web"]], [1745, ["default"]]]]));
 }
+
+#[tokio::test]
+async fn answer_names_only_the_groups_that_were_left() {
+    let world = world();
+    let context = WriteContext::server();
+    for name in ["edge", "other", "kept"] {
+        world.registry.create_group(&context, name).unwrap();
+    }
+    let policies: [(&[&str], &str, &str); 3] = [
+        (&["agent:modify_group"], "agent:id:*", "allow"),
+        (&["group:modify_assignments"], "group:id:*", "allow"),
+        (&["group:modify_assignments"], "group:id:kept", "deny"),
+    ];
+    let token = world.user_with(&policies, "100,101,102").await;
+    let admin = world.admin().await;
+    for group in ["edge", "kept"] {
+        send(&world, "PUT", &format!("/agents/001/group/{group}"), &admin).await;
+    }
+    let path = "/agents/001/group?groups_list=edge,other,kept,gone";
+    let (_, some) = send(&world, "DELETE", path, &token).await;
+    let failed = json!([[1710, ["gone"]], [1734, ["other"]], [4000, ["kept"]]]);
+    assert_eq!(outcome(&some), json!([["edge"], failed]));
+    assert_eq!(some["message"], "Specified agent could not be removed from some groups");
+    assert_eq!(groups(&world, 1), ["default", "web", "kept"]);
+    let path = "/agents/001/group?groups_list=edge,kept";
+    let (_, none) = send(&world, "DELETE", path, &token).await;
+    assert_eq!(outcome(&none), json!([[], [[1734, ["edge"]], [4000, ["kept"]]]]));
+    assert_eq!(none["message"], "Specified agent was not removed from any group");
+    let (_, all) = send(&world, "DELETE", "/agents/001/group", &admin).await;
+    assert_eq!(outcome(&all), json!([["web", "kept"], []]));
+    assert_eq!(all["message"], "Specified agent was removed from returned groups");
+}
+
+#[tokio::test]
+async fn answer_names_only_the_groups_that_were_deleted() {
+    let world = world();
+    let context = WriteContext::server();
+    for name in ["edge", "kept"] {
+        world.registry.create_group(&context, name).unwrap();
+    }
+    let policies: [(&[&str], &str, &str); 2] =
+        [(&["group:delete"], "group:id:*", "allow"), (&["group:delete"], "group:id:kept", "deny")];
+    let token = world.user_with(&policies, "100,101").await;
+    let path = "/groups?groups_list=edge,kept,gone,default";
+    let (_, some) = send(&world, "DELETE", path, &token).await;
+    let failed = json!([[1710, ["gone"]], [1712, ["default"]], [4000, ["kept"]]]);
+    assert_eq!(outcome(&some), json!([["edge"], failed]));
+    assert_eq!(some["message"], "Some groups were not deleted");
+}

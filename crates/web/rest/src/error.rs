@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use axum::http::StatusCode;
-use registry::{ControlError, RegistryError};
+use registry::{ControlError, LoginError, RegistryError};
 use serde_json::{Map, Value, json};
 use state::StateError;
 
@@ -153,6 +153,24 @@ fn title(status: StatusCode) -> &'static str {
         StatusCode::TOO_MANY_REQUESTS => "Too Many Requests",
         StatusCode::SERVICE_UNAVAILABLE => "Service Unavailable",
         _ => "Internal Server Error",
+    }
+}
+
+impl From<LoginError> for Failure {
+    fn from(error: LoginError) -> Self {
+        match error {
+            LoginError::Invalid => Self::unauthorized("Invalid credentials"),
+            LoginError::Blocked { retry_after_s } => {
+                let mut failure = Self::code(Code::LoginBlocked);
+                failure.retry_after_s = Some(retry_after_s);
+                failure
+            }
+            LoginError::Busy { retry_after_s } => {
+                Self::busy("too many logins at once", retry_after_s)
+            }
+            LoginError::Registry(error) => error.into(),
+            other => Self::internal(&other),
+        }
     }
 }
 

@@ -61,6 +61,10 @@ pub const REQUESTS_PER_MINUTE_MAX: u32 = 300;
 /// Requests per minute from all addresses together, except loopback and the unix socket. 0 disables the
 /// limit.
 pub const REQUESTS_PER_MINUTE_ALL_MAX: u32 = 6_000;
+/// Requests per minute of one user to `/series/prometheus`, which do not count by address.
+pub const REQUESTS_PER_MINUTE_USER_MAX: u32 = 6_000;
+/// Largest body of a request to `/series/prometheus`, bytes. Above it: 413.
+pub const PROMETHEUS_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Audit log rows per minute for requests of one user that changed nothing, refused or not; further
 /// ones are only logged.
 pub const IDLE_ROWS_MAX: u32 = 100;

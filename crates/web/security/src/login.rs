@@ -4,8 +4,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use blake2::digest::consts::U16;
 use blake2::{Blake2b, Digest as _};
 use listener::Source;
@@ -14,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::credentials::{check, refused};
+use super::credentials::check;
 use super::no_account;
+use rest::access::authentication::basic;
 use rest::access::caller::Caller;
 use rest::access::token::{self, Bearer};
 use rest::code::Code;
@@ -134,7 +133,7 @@ fn run_as(call: Arc<Call>) -> Answering {
         let drawn = call
             .blocking(move |call| call.registry().run_as(call.reader(), id, nbf_s, &context))
             .await?;
-        let (roles, nbf_s) = drawn.map_err(refused)?;
+        let (roles, nbf_s) = drawn?;
         issue_token(&call, Bearer { id, name, roles, context: Some(digest), nbf_s, since_s: None })
             .await
     })
@@ -166,20 +165,6 @@ fn formed(call: &Call, token: String) -> Result<Answer, Failure> {
 async fn logged_in(call: &Call) -> Result<(User, i64), Failure> {
     let (name, password) = basic(call.authorization.as_deref())?;
     check(call, &name, &password, call.source.and_then(Source::ip)).await
-}
-
-/// Parses the name and password of HTTP Basic.
-fn basic(header: Option<&str>) -> Result<(String, String), Failure> {
-    let missing = || Failure::unauthorized("No authorization token provided");
-    let (scheme, text) = header.and_then(|h| h.split_once(' ')).ok_or_else(missing)?;
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return Err(missing());
-    }
-    let invalid = || Failure::unauthorized("Invalid credentials");
-    let bytes = STANDARD.decode(text.trim()).map_err(|_| invalid())?;
-    let text = String::from_utf8(bytes).map_err(|_| invalid())?;
-    let (name, password) = text.split_once(':').ok_or_else(invalid)?;
-    Ok((name.to_owned(), password.to_owned()))
 }
 
 fn logout(call: &Call) -> Result<Answer, Failure> {
@@ -221,22 +206,4 @@ fn renew(call: &Call) -> Result<Answer, Failure> {
 fn revoke(call: &Call) -> Result<Answer, Failure> {
     call.registry().replace_token_keys(&call.context)?;
     Ok(Answer::Message("Tokens were successfully revoked".into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn basic_auth_accepts_colons_and_utf8_in_passwords() {
-        let of = |text: &str| basic(Some(&format!("Basic {}", STANDARD.encode(text))));
-        assert_eq!(of("admin:a:b").unwrap(), ("admin".into(), "a:b".into()));
-        assert_eq!(of("ädmin:ü").unwrap(), ("ädmin".into(), "ü".into()));
-        for bad in [None, Some(""), Some("Basic"), Some("Bearer abc")] {
-            assert_eq!(basic(bad).unwrap_err().detail, "No authorization token provided");
-        }
-        for bad in ["Basic !!", "Basic YWRtaW4=", "basic /w=="] {
-            assert_eq!(basic(Some(bad)).unwrap_err().detail, "Invalid credentials", "{bad}");
-        }
-    }
 }

@@ -1,12 +1,10 @@
-//! Counters per minute: requests by address, and rows of the audit log by user.
+//! Counters per minute: requests by address or by user, and rows of the audit log by user.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-
-use crate::limits::IDLE_ROWS_MAX;
 
 /// Number of networks counted separately in one window; all further ones share one counter.
 const ADDRESSES_MAX: usize = 65_536;
@@ -61,24 +59,43 @@ impl RequestRate {
         }
         Ok(())
     }
+
+    /// Takes back a request that was counted, because it counts elsewhere.
+    pub fn give_back(&self, from: Option<IpAddr>) {
+        let mut window = self.window.lock();
+        let window = &mut *window;
+        let own = match from.map(registry::network).and_then(|ip| window.each.get_mut(&ip)) {
+            Some(own) => own,
+            None => &mut window.others,
+        };
+        *own = own.saturating_sub(1);
+        window.all = window.all.saturating_sub(1);
+    }
 }
 
-/// A counter of each user's requests that changed nothing, in windows of one minute.
-#[derive(Default)]
-pub struct IdleRows(Mutex<(Duration, HashMap<String, u32>)>);
+/// A counter per user, in windows of one minute. It holds a name for each user that is counted.
+pub struct UserRate {
+    each_max: u32,
+    window: Mutex<(Duration, HashMap<String, u32>)>,
+}
 
-impl IdleRows {
-    /// Counts one request at `now` (a monotonic clock); returns false if it exceeds the limit of audit
-    /// log rows.
-    pub fn admit(&self, user: &str, now: Duration) -> bool {
-        let (started, users) = &mut *self.0.lock();
-        if now.saturating_sub(*started) > WINDOW {
+impl UserRate {
+    pub fn new(each_max: u32) -> Self {
+        Self { each_max, window: Mutex::default() }
+    }
+
+    /// Counts one for a user at `now` (a monotonic clock). If it exceeds the limit, `Err` holds the
+    /// number of seconds to wait.
+    pub fn admit(&self, user: &str, now: Duration) -> Result<(), u64> {
+        let (started, users) = &mut *self.window.lock();
+        let age = now.saturating_sub(*started);
+        if age > WINDOW {
             *started = now;
             users.clear();
         }
         let own = users.entry(user.to_owned()).or_default();
         *own = own.saturating_add(1);
-        *own <= IDLE_ROWS_MAX
+        if *own <= self.each_max { Ok(()) } else { Err(WINDOW.saturating_sub(age).as_secs() + 1) }
     }
 }
 
@@ -91,13 +108,26 @@ mod tests {
 
     #[test]
     fn requests_without_effect_do_not_fill_the_audit_log() {
-        let rows = IdleRows::default();
+        let rows = UserRate::new(3);
         let now = Duration::from_secs(100);
-        for _ in 0..IDLE_ROWS_MAX {
-            assert!(rows.admit("reader", now));
+        for _ in 0..3 {
+            assert_eq!(rows.admit("reader", now), Ok(()));
         }
-        assert!(!rows.admit("reader", now) && rows.admit("other", now));
-        assert!(rows.admit("reader", now + WINDOW + Duration::from_secs(1)));
+        assert!(rows.admit("reader", now).is_err());
+        assert_eq!(rows.admit("other", now), Ok(()));
+        assert_eq!(rows.admit("reader", now + WINDOW + Duration::from_secs(1)), Ok(()));
+    }
+
+    #[test]
+    fn request_that_is_given_back_does_not_count() {
+        let rate = RequestRate::new(2, 3);
+        for _ in 0..9 {
+            assert_eq!(rate.admit(A, Duration::ZERO), Ok(()));
+            rate.give_back(A);
+        }
+        assert_eq!(rate.admit(A, Duration::ZERO), Ok(()));
+        assert_eq!(rate.admit(A, Duration::ZERO), Ok(()));
+        assert!(rate.admit(A, Duration::ZERO).is_err());
     }
 
     #[test]

@@ -15,15 +15,17 @@ use state::StateStore;
 
 use crate::access::permits::RequestPermits;
 use crate::access::quota::Quota;
-use crate::access::rates::{IdleRows, RequestRate};
+use crate::access::rates::{RequestRate, UserRate};
 use crate::access::token::{TokenKeyError, Tokens};
 use crate::http::log_ring::LogRing;
 use crate::http::metrics::install_recorder;
+use crate::http::prometheus;
 use crate::limits::{
     ANSWERS_BYTES_EACH_MAX, ANSWERS_BYTES_MAX, BODIES_BYTES_EACH_MAX, BODIES_BYTES_MAX,
-    DIGESTS_KEPT_MAX, LISTS_EACH_MAX, LISTS_MAX, LOCAL_BODIES_BYTES_MAX,
+    DIGESTS_KEPT_MAX, IDLE_ROWS_MAX, LISTS_EACH_MAX, LISTS_MAX, LOCAL_BODIES_BYTES_MAX,
     LOGIN_BODIES_BYTES_EACH_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS,
-    REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, STREAMS_EACH_MAX, STREAMS_MAX,
+    REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, REQUESTS_PER_MINUTE_USER_MAX,
+    STREAMS_EACH_MAX, STREAMS_MAX,
 };
 
 /// The server's own clock.
@@ -169,6 +171,8 @@ pub struct Api {
     pub commit: Arc<Commit>,
     pub tokens: Tokens,
     pub rate: RequestRate,
+    /// Counters of each user's requests to [`Api::prometheus`].
+    pub user_rate: UserRate,
     /// Permits of store requests.
     pub permits: RequestPermits,
     /// Permits of operations that wait and write.
@@ -182,7 +186,7 @@ pub struct Api {
     /// Quota of bytes of large answers that wait for their readers.
     pub answers: Quota,
     /// Counters of each user's requests that changed nothing.
-    pub idle_rows: IdleRows,
+    pub idle_rows: UserRate,
     /// Quota of lists that are streamed.
     pub lists: Quota,
     /// Quota of open event streams.
@@ -191,6 +195,8 @@ pub struct Api {
     /// The routes of the series store, without access control: the API checks permissions before it
     /// calls them.
     pub series: Option<Router>,
+    /// The routes of Prometheus' API over the series store, also without access control.
+    pub prometheus: Option<Router>,
     /// Digests of groups' files, by version of all configurations, name of the group and digest
     /// algorithm.
     pub digests: moka::sync::Cache<(u64, String, String), (String, String)>,
@@ -215,6 +221,11 @@ impl Api {
                 options.requests_per_minute_max,
                 options.requests_per_minute_all_max,
             ),
+            user_rate: UserRate::new(REQUESTS_PER_MINUTE_USER_MAX),
+            prometheus: options
+                .series
+                .clone()
+                .map(|store| prometheus::routes(store, options.query_memory.clone())),
             series: options.series.clone().map(|store| {
                 let memory = options.query_memory.clone();
                 let options = ingest::HttpOptions { memory, ..ingest::HttpOptions::default() };
@@ -231,7 +242,7 @@ impl Api {
             login_bodies: Quota::new(LOGIN_BODIES_BYTES_MAX, LOGIN_BODIES_BYTES_EACH_MAX),
             local_bodies: Quota::new(LOCAL_BODIES_BYTES_MAX, LOCAL_BODIES_BYTES_MAX),
             answers: Quota::new(ANSWERS_BYTES_MAX, ANSWERS_BYTES_EACH_MAX),
-            idle_rows: IdleRows::default(),
+            idle_rows: UserRate::new(IDLE_ROWS_MAX),
             lists: Quota::new(LISTS_MAX, LISTS_EACH_MAX),
             streams: Quota::new(STREAMS_MAX, STREAMS_EACH_MAX),
             metrics: install_recorder(),

@@ -9,6 +9,7 @@ pub mod metrics;
 pub mod operation;
 pub mod parameters;
 pub mod pipeline;
+pub mod prometheus;
 pub mod q;
 pub mod request_log;
 pub mod shape;

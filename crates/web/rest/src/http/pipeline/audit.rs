@@ -73,7 +73,7 @@ impl End {
 /// Returns true if the user's limit per minute allows another row for a request that changed nothing.
 fn admits_idle_row(call: &Call, operation: &Operation) -> bool {
     let user = call.caller.name();
-    let admits = call.api.idle_rows.admit(&user, call.api.options.clock.monotonic());
+    let admits = call.api.idle_rows.admit(&user, call.api.options.clock.monotonic()).is_ok();
     if !admits {
         let action = action(operation);
         tracing::warn!(user, action, "changed nothing; not in the audit log");

@@ -35,7 +35,7 @@ pub(super) async fn read(
     access: Access,
     caller: &Caller,
     parts: &Parts,
-    mut body: Body,
+    body: Body,
 ) -> Result<call::Body, Failure> {
     let (bytes_max, quota) = match (access, caller) {
         (_, Caller::Local { .. }) => (LOCAL_BODY_BYTES_MAX, &api.local_bodies),
@@ -43,6 +43,18 @@ pub(super) async fn read(
         _ => (BODY_BYTES_MAX, &api.bodies),
     };
     let owner = caller.owner_at(parts.extensions.get::<Source>().copied());
+    take(api, owner, bytes_max, quota, parts, body).await
+}
+
+/// Reads a body of at most `bytes_max` within a quota.
+pub(super) async fn take(
+    api: &Api,
+    owner: Owner,
+    bytes_max: usize,
+    quota: &Quota,
+    parts: &Parts,
+    mut body: Body,
+) -> Result<call::Body, Failure> {
     let length = header(parts, &CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
     let too_large = length.is_some_and(|length| length > bytes_max as u64);
     if let Some(expect) = header(parts, &EXPECT)

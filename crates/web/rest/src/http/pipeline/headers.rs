@@ -60,8 +60,12 @@ pub(super) fn rendered(
 }
 
 pub(super) fn problem(failure: &Failure, node: &str) -> Response {
-    let body = to_bytes(&failure.body(node), false);
-    let mut response = response(failure.status, PROBLEM, Body::from(body));
+    failed(failure, PROBLEM, to_bytes(&failure.body(node), false))
+}
+
+/// Returns the answer to a failed request with this body.
+pub(super) fn failed(failure: &Failure, content_type: &'static str, body: Vec<u8>) -> Response {
+    let mut response = response(failure.status, content_type, Body::from(body));
     let fields = response.headers_mut();
     if let Some(seconds) = failure.retry_after_s {
         fields.insert(RETRY_AFTER, HeaderValue::from(seconds));

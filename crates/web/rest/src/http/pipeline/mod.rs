@@ -6,6 +6,7 @@ mod body;
 mod cors;
 mod headers;
 mod permission;
+mod prometheus;
 mod proxy;
 mod run;
 
@@ -40,7 +41,14 @@ pub const SSE: &str = "text/event-stream";
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The operations of one path.
-type Route = Arc<[&'static Operation]>;
+type Operations = Arc<[&'static Operation]>;
+
+/// The target of a request.
+#[derive(Clone)]
+enum Route {
+    Operations(Operations),
+    Prometheus,
+}
 
 /// Returns a router over all operations, with the page as fallback.
 pub fn router(api: &Arc<Api>, operations: impl Iterator<Item = &'static Operation>) -> Router {
@@ -51,15 +59,17 @@ pub fn router(api: &Arc<Api>, operations: impl Iterator<Item = &'static Operatio
             None => paths.push((operation.path, vec![operation])),
         }
     }
-    let handler = |operations: Vec<&'static Operation>| {
-        let (api, route): (Arc<Api>, Route) = (Arc::clone(api), operations.into());
-        move |request: Request| handle_request(Arc::clone(&api), Arc::clone(&route), request)
+    let routed = |route: Route| {
+        let api = Arc::clone(api);
+        move |request: Request| handle_request(Arc::clone(&api), route.clone(), request)
     };
+    let handler = |operations: Vec<_>| routed(Route::Operations(operations.into()));
     paths
         .into_iter()
         .fold(Router::new(), |router, (path, operations)| {
             router.route(path, any(handler(operations)))
         })
+        .route(prometheus::PATH, any(routed(Route::Prometheus)))
         .fallback(handler(Vec::new()))
 }
 
@@ -69,7 +79,8 @@ const UNKNOWN_NODE: &str = "unknown-node";
 /// The fields of an access log line that become known while the request is processed.
 #[derive(Default)]
 struct Seen {
-    operation: Option<&'static Operation>,
+    /// The operation's id.
+    operation: Option<&'static str>,
     user: Option<String>,
     /// True if the caller may read the name of this node.
     may_read_node: bool,
@@ -90,9 +101,10 @@ async fn handle_request(api: Arc<Api>, route: Route, mut request: Request) -> Re
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let origin = cors::allowed(&api.options.cors_origins, request.headers());
     let mut seen = Seen::default();
-    let answered = match named {
-        Ok(_) => respond(&api, &route, request, &mut seen).await,
-        Err(failure) => Err(failure),
+    let answered = match (named, &route) {
+        (Ok(_), Route::Operations(route)) => respond(&api, route, request, &mut seen).await,
+        (Ok(_), Route::Prometheus) => Ok(prometheus::respond(&api, request, &mut seen).await),
+        (Err(failure), _) => Err(failure),
     };
     let mut response = match answered {
         Ok(response) => response,
@@ -102,7 +114,7 @@ async fn handle_request(api: Arc<Api>, route: Route, mut request: Request) -> Re
     };
     let (took, cost) = (started.elapsed(), seen.reader.cost());
     headers::finish(&mut response, took, cost);
-    let name = seen.operation.map_or("other", |operation| operation.id);
+    let name = seen.operation.unwrap_or("other");
     record_request(name, response.status().as_u16(), took);
     request_log::Line {
         user: seen.user.unwrap_or_else(|| "-".into()),
@@ -128,7 +140,7 @@ fn bare(source: Option<Source>, path: &str) -> bool {
 
 async fn respond(
     api: &Arc<Api>,
-    route: &Route,
+    route: &Operations,
     request: Request,
     seen: &mut Seen,
 ) -> Result<Response, Failure> {
@@ -147,7 +159,7 @@ async fn respond(
         Picked::Refused(failure) => return Err(failure),
         Picked::Operation(_) | Picked::Nothing => return page(api, parts, body).await,
     };
-    seen.operation = Some(operation);
+    seen.operation = Some(operation.id);
     let caller = authenticate(api, operation.access, source, &parts, &seen.reader).await?;
     seen.user = Some(caller.name());
     seen.may_read_node = caller.may(&api.registry, "cluster:read", "node:id", api.node());
@@ -188,11 +200,14 @@ fn admit(api: &Api, source: Option<Source>) -> Result<(), Failure> {
         return Ok(());
     }
     let now = api.options.clock.monotonic();
-    api.rate.admit(source.and_then(Source::ip), now).map_err(|wait_s| {
-        let mut failure = Failure::code(Code::TooManyRequests);
-        failure.retry_after_s = Some(wait_s);
-        failure
-    })
+    api.rate.admit(source.and_then(Source::ip), now).map_err(too_many)
+}
+
+/// Returns the failure of a request beyond the limit per minute.
+fn too_many(wait_s: u64) -> Failure {
+    let mut failure = Failure::code(Code::TooManyRequests);
+    failure.retry_after_s = Some(wait_s);
+    failure
 }
 
 enum Picked {
@@ -201,7 +216,7 @@ enum Picked {
     Nothing,
 }
 
-fn pick(route: &Route, parts: &Parts) -> Picked {
+fn pick(route: &Operations, parts: &Parts) -> Picked {
     if route.is_empty() {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         return if reads { Picked::Nothing } else { Picked::Refused(Failure::unknown_path()) };
@@ -269,6 +284,15 @@ async fn authenticate(
         Who::Known(caller) => return Ok(caller),
         Who::Bearer(claims) => claims,
     };
+    recognised(api, reader, claims).await
+}
+
+/// Returns the caller with these claims.
+async fn recognised(
+    api: &Arc<Api>,
+    reader: &Reader,
+    claims: Arc<Claims>,
+) -> Result<Caller, Failure> {
     if api.registry.clearance_is_kept(claims.uid, &claims.rbac_roles) {
         return authentication::recognise(&api.registry, reader, claims);
     }
