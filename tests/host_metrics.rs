@@ -16,15 +16,64 @@
 #[path = "common/series.rs"]
 mod alone;
 mod common;
-#[path = "common/fleet.rs"]
-mod fleet;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use alone::post;
-use common::{eventually, folder};
-use fleet::Fleet;
+use common::{Running, eventually, folder, free_port, run};
+
+struct Fleet {
+    server_toml: String,
+    agent_toml: String,
+}
+
+impl Fleet {
+    fn new(base: &Path) -> Self {
+        let tree = base.join("tree");
+        fs::create_dir_all(&tree).unwrap();
+        fs::write(tree.join("watched"), "x").unwrap();
+        let agents = free_port();
+        let server_toml = base.join("server.toml");
+        let agent_toml = base.join("agent.toml");
+        fs::write(
+            &server_toml,
+            format!(
+                "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n[agents]\n\
+                 listen = \"127.0.0.1:{agents}\"\n[series]\nresp = \"off\"\n\
+                 udp = \"off\"\nopentsdb = \"off\"\nhttp = \"127.0.0.1:0\"\nown_metrics = \"200ms\"\n",
+                base.join("server")
+            ),
+        )
+        .unwrap();
+        fs::write(
+            &agent_toml,
+            format!(
+                "data = {:?}\nserver = \"https://127.0.0.1:{agents}\"\n[scan]\ninterval = \"1h\"\n\
+                 [sync]\nheartbeat = \"200ms\"\n[metrics]\ninterval = \"100ms\"\nprocesses = \
+                 [\"holdfast\"]\nown = true\n[[watch]]\npath = {tree:?}\n",
+                base.join("agent")
+            ),
+        )
+        .unwrap();
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        Self { server_toml: text(&server_toml), agent_toml: text(&agent_toml) }
+    }
+
+    fn server(&self, base: &Path) -> (Running, SocketAddr) {
+        let server =
+            Running::start(&["server", "--config", &self.server_toml], &base.join("server.log"));
+        server.line("ready: ");
+        let http = server.line("listening: http ").parse().unwrap();
+        (server, http)
+    }
+
+    fn agent(&self, base: &Path) -> Running {
+        Running::start(&["agent", "--config", &self.agent_toml], &base.join("agent.log"))
+    }
+}
 
 /// Returns the times of the samples of a metric of agent 001, and the number of samples.
 fn times(http: SocketAddr, metric: &str) -> (BTreeSet<i64>, usize) {
@@ -85,9 +134,13 @@ fn processes_and_agent(http: SocketAddr, looks: usize) {
 fn offline_metrics_arrive_completely_and_once() {
     let base = folder("host-metrics");
     let fleet = Fleet::new(&base);
-    let (server, http) = fleet.server();
-    fleet.enroll();
-    let agent = fleet.agent();
+    let (server, http) = fleet.server(&base);
+    let data = base.join("server");
+    let (code, token, error) = run(&["token", "--data", data.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    let (code, _, error) = run(&["enroll", "--config", &fleet.agent_toml, "--token", token.trim()]);
+    assert_eq!(code, 0, "{error}");
+    let agent = fleet.agent(&base);
     let before = at_least(http, "cpu.user", 3);
     server.kill();
 
@@ -113,12 +166,12 @@ fn offline_metrics_arrive_completely_and_once() {
     wait(5);
     agent.kill();
     let kept = queued();
-    let agent = fleet.agent();
+    let agent = fleet.agent(&base);
     wait(kept.len() + 3);
     let offline = queued();
     assert!(offline.is_superset(&kept), "the agent's kill lost looks");
 
-    let (server, http) = fleet.server();
+    let (server, http) = fleet.server(&base);
     eventually("what was seen offline is there", || {
         let (found, rows) = times(http, "cpu.user");
         assert_eq!(found.len(), rows, "a row is there twice");
@@ -127,7 +180,7 @@ fn offline_metrics_arrive_completely_and_once() {
     });
     let all = times(http, "cpu.user").0;
     server.kill();
-    let (server, http) = fleet.server();
+    let (server, http) = fleet.server(&base);
     assert!(times(http, "cpu.user").0.is_superset(&all), "a kill of the server lost rows");
     for metric in ["load.1", "memory.available", "network.received_bytes", "process.cpu_seconds"] {
         at_least(http, metric, 1);
