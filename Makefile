@@ -26,7 +26,7 @@ up: ## Build and run server and local agent in ./data (more flags: ARGS="--watch
 build: ## The release binary, target/release/holdfast
 	cargo build --release --bin holdfast
 
-install: ## The program with units, completions and manual pages (PREFIX, DESTDIR, BIN)
+install: ## The program with units, completions, manual pages and dashboards (PREFIX, DESTDIR, BIN)
 	$(if $(BIN),,cargo build --release --bin holdfast)
 	@$(INSTALL) install
 

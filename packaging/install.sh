@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the program with its units, completions and manual pages, or takes all of it away again.
+# Installs the program with its units, completions, manual pages and dashboards for Grafana, or takes
+# all of it away again.
 # What people wrote (the configuration) and what the program keeps (its data) is never removed.
 # usage: install.sh install|uninstall
 #   BIN         the program to install
@@ -19,6 +20,7 @@ units=$root$prefix/lib/systemd/system
 bash=$root$prefix/share/bash-completion/completions/holdfast
 zsh=$root$prefix/share/zsh/site-functions/_holdfast
 fish=$root$prefix/share/fish/vendor_completions.d/holdfast.fish
+grafana=$root$prefix/share/holdfast/grafana
 config=$root$sysconfdir/holdfast
 
 install_all() {
@@ -32,6 +34,7 @@ install_all() {
   "$bin" completions zsh > "$zsh"
   "$bin" completions fish > "$fish"
   "$bin" man --to "$man"
+  install -D -m 0644 -t "$grafana" grafana/hosts.json grafana/fleet.json
   for unit in holdfast-server holdfast-agent; do
     sed -e "s#@BINDIR@#$bindir#g" -e "s#@SYSCONFDIR@#$sysconfdir#g" "$unit.service" \
       > "$units/$unit.service"
@@ -47,7 +50,10 @@ install_all() {
 
 uninstall_all() {
   rm -f "$root$bindir/holdfast" "$bash" "$zsh" "$fish" "$man"/holdfast.1 "$man"/holdfast-*.1 \
-    "$units"/holdfast-server.service "$units"/holdfast-agent.service
+    "$units"/holdfast-server.service "$units"/holdfast-agent.service \
+    "$grafana"/hosts.json "$grafana"/fleet.json
+  # A folder with other files stays.
+  rmdir --ignore-fail-on-non-empty "$grafana" "${grafana%/*}" 2> /dev/null || true
 }
 
 case "${1:-}" in

@@ -26,6 +26,8 @@ use crate::server::{Server, Started};
 
 /// Heartbeat of the local agent: commands from the page are received within a second.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Interval at which the server stores its own metrics, as often as the agent those of the host.
+const OWN_METRICS: Duration = Duration::from_secs(10);
 /// Lifetime of the local agent's enrolment token, seconds.
 const TOKEN_TTL_S: u64 = 60;
 
@@ -80,7 +82,8 @@ fn server_config(args: &UpArgs) -> ServerConfig {
         data: args.data.clone(),
         api: ApiConfig { listen: args.api, plain_http: args.plain_http, ..ApiConfig::default() },
         agents: AgentsConfig { listen: args.agents, ..AgentsConfig::default() },
-        series: SeriesConfig::default().with_ports(&args.series),
+        series: SeriesConfig { own_metrics: OWN_METRICS, ..SeriesConfig::default() }
+            .with_ports(&args.series),
         ..ServerConfig::default()
     }
 }

@@ -76,6 +76,8 @@ fn installed_files_are_complete_and_uninstall_keeps_the_config() {
         "usr/lib/systemd/system/holdfast-server.service",
         "usr/share/bash-completion/completions/holdfast",
         "usr/share/fish/vendor_completions.d/holdfast.fish",
+        "usr/share/holdfast/grafana/fleet.json",
+        "usr/share/holdfast/grafana/hosts.json",
         "usr/share/man/man1/holdfast-up.1",
         "usr/share/man/man1/holdfast.1",
         "usr/share/zsh/site-functions/_holdfast",
@@ -118,6 +120,7 @@ fn installed_files_are_complete_and_uninstall_keeps_the_config() {
     assert_eq!(fs::read_to_string(&config).unwrap(), "# mine\n", "kept by another installation");
     make("uninstall", &[("DESTDIR", &to), ("PREFIX", Path::new("/usr"))]);
     assert_eq!(files(&to), ["etc/holdfast/server.toml"]);
+    assert!(!to.join("usr/share/holdfast").exists(), "an empty folder is left");
 }
 
 #[test]
