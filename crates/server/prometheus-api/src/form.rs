@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::timestamp;
 
-use crate::Refusal;
+use crate::refusal::Refusal;
 
 /// The parameters of a request. Those of the form come first.
 pub(crate) struct Form(Vec<(Vec<u8>, Vec<u8>)>);

@@ -13,10 +13,8 @@ use serde_json::json;
 
 use crate::form::Form;
 use crate::turn::TIMEOUT;
-use crate::{Refusal, Served, Told, answer, query};
+use crate::{Refusal, SELECTORS_MAX, Served, Told, answer, query};
 
-/// Most selectors of one request.
-const SELECTORS_MAX: usize = 64;
 /// The version of the reference. Clients choose by it what they ask for.
 const REFERENCE: &str = "3.16.0";
 
