@@ -1,6 +1,6 @@
 //! The query port: `/api/...` of the store's own query language, `/write` and `/api/v2/write` for the
 //! Influx line protocol, `/api/v1/write` for Prometheus remote write, and the operations of
-//! Prometheus' API that there are so far.
+//! Prometheus' API.
 //!
 //! Writes are answered after they are persisted. [`HttpOptions`] sets the token that callers
 //! present and the origins from which a browser may call. Requests from other origins are refused,
@@ -159,7 +159,7 @@ async fn admit(State(options): State<Arc<HttpOptions>>, request: Request, next: 
         next.run(request).await
     };
     let headers = response.headers_mut();
-    headers.insert(header::VARY, HeaderValue::from_static("origin"));
+    headers.append(header::VARY, HeaderValue::from_static("origin"));
     if let Some(origin) = origin.and_then(|origin| HeaderValue::from_str(&origin).ok()) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     }

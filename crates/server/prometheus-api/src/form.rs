@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use model::timestamp;
 
-use crate::Refusal;
+use crate::refusal::Refusal;
 
 /// The parameters of a request. Those of the form come first.
 pub(crate) struct Form(Vec<(Vec<u8>, Vec<u8>)>);

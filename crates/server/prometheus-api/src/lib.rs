@@ -1,13 +1,17 @@
 //! The HTTP API of Prometheus over the series store, as version 3.16 answers it: queries, their texts
-//! read and formatted, and the labels of series.
+//! read and formatted, the labels of series, and remote read.
 //!
 //! Parameters come in the query or, with POST, in a form. An answer is a JSON object with `status`; it
-//! is complete or an error. Queries wait for their turn, at most [`WAITING_MAX`] of them, and no longer
+//! is complete or an error, and in gzip if the client accepts that. Queries wait for their turn, at most [`WAITING_MAX`] of them, and no longer
 //! than their timeout. A query whose client has left ends.
 
 mod form;
+mod gzip;
 mod names;
 mod query;
+mod read;
+mod refusal;
+mod stream;
 mod turn;
 mod write;
 
@@ -16,8 +20,9 @@ use std::fmt::Write as _;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use budget::{HeldMemory, Memory};
 use bytes::Bytes;
 use promql::Notes;
@@ -28,7 +33,12 @@ use series::Store;
 use form::Form;
 use turn::Turns;
 
+pub(crate) use refusal::Refusal;
+
 pub use turn::{RUNNING_MAX, WAITING_MAX};
+
+/// Most selectors of one request.
+pub(crate) const SELECTORS_MAX: usize = 64;
 
 /// The store, and the queries that run on it.
 #[derive(Clone)]
@@ -53,25 +63,9 @@ pub fn routes<S: Clone + Send + Sync + 'static>(store: Store, memory: Memory) ->
         .route("/query_exemplars", get(async || plain("[]")).post(async || plain("[]")))
         .route("/rules", get(async || plain("{\"groups\":[]}")))
         .route("/alerts", get(async || plain("{\"alerts\":[]}")))
+        .layer(from_fn(gzip::compress))
+        .route("/read", post(read::read))
         .with_state(Served { store, turns: Turns::new(memory) })
-}
-
-/// A request that is refused or has no answer.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    status: StatusCode,
-    kind: &'static str,
-    text: String,
-}
-
-impl Refusal {
-    pub(crate) fn bad_data(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, kind: "bad_data", text: text.into() }
-    }
-
-    pub(crate) fn parameter(name: &str, why: impl std::fmt::Display) -> Self {
-        Self::bad_data(format!("invalid parameter {name:?}: {why}"))
-    }
 }
 
 /// Data of an answer in JSON, with its warnings and infos.

@@ -13,10 +13,8 @@ use series::TimeRange;
 
 use crate::form::Form;
 use crate::turn::TIMEOUT;
-use crate::{Refusal, Served, Told, plain, query};
+use crate::{Refusal, SELECTORS_MAX, Served, Told, plain, query};
 
-/// Most selectors of one request.
-const SELECTORS_MAX: usize = 64;
 /// The version of the reference. Clients choose by it what they ask for.
 const REFERENCE: &str = "3.16.0";
 

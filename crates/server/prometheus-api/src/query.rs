@@ -8,7 +8,8 @@ use promql::{Answer, LOOKBACK_MS, Query, QueryError};
 use promql_syntax::parse;
 
 use crate::form::Form;
-use crate::turn::{Client, TIMEOUT, unavailable};
+use crate::refusal::unavailable;
+use crate::turn::{Client, TIMEOUT};
 use crate::{Refusal, Served, Told, write};
 
 const MEMORY_OVER: &str = "the query needs more memory than one query, or all queries together, may \

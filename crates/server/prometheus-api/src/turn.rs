@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::body::Body;
 use budget::Memory;
 use promql_syntax::limits::STACK_BYTES;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::Refusal;
+use crate::refusal::{Refusal, defect, unavailable};
+use crate::stream::{self, Pieces, UNREAD_TIME_MAX};
 
 /// Longest time of a query, with the time that it waits.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(2);
@@ -25,6 +26,8 @@ pub(crate) struct Turns {
     running: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
     pub(crate) memory: Memory,
+    /// Longest time that a query waits for a client that takes nothing of a streamed answer.
+    unread_time: Duration,
 }
 
 /// Says if the client of a query has left.
@@ -59,7 +62,7 @@ impl Turns {
     /// Creates the turns of queries that take their memory from a pool.
     pub(crate) fn new(memory: Memory) -> Self {
         let running = Arc::new(Semaphore::new(RUNNING_MAX));
-        Self { running, waiting: Arc::default(), memory }
+        Self { running, waiting: Arc::default(), memory, unread_time: UNREAD_TIME_MAX }
     }
 
     /// Runs a query when it is its turn.
@@ -68,45 +71,70 @@ impl Turns {
         timeout: Duration,
         query: impl FnOnce(Client) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
+        let permit = self.permit(timeout).await?;
+        let client = Client(Arc::default());
+        let _leaves = Leaves(Arc::clone(&client.0));
+        let (send, receive) = oneshot::channel();
+        // A client that has left takes no answer.
+        start(permit, move || drop(send.send(query(client))))?;
+        receive.await.unwrap_or_else(|_| Err(defect()))
+    }
+
+    /// Runs a query that hands over its answer in pieces, when it is its turn. Returns once the first
+    /// piece is there.
+    pub(crate) async fn stream(
+        &self,
+        query: impl FnOnce(&Pieces) -> Result<(), Refusal> + Send + 'static,
+    ) -> Result<Body, Refusal> {
+        let permit = self.permit(TIMEOUT).await?;
+        let (pieces, answer) = stream::answer(self.unread_time);
+        start(permit, move || {
+            let result = query(&pieces);
+            pieces.end(result);
+        })?;
+        answer.body().await
+    }
+
+    /// Waits for the turn of a query.
+    async fn permit(&self, timeout: Duration) -> Result<OwnedSemaphorePermit, Refusal> {
         let until = Instant::now() + timeout;
         let waits = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waits(Arc::clone(&self.waiting));
+        let _waiting = Waits(Arc::clone(&self.waiting));
         if waits >= WAITING_MAX {
             return Err(unavailable("too many queries are waiting: ask again later"));
         }
         let permit = Arc::clone(&self.running).acquire_owned();
-        let Ok(Ok(permit)) = timeout_at(until, permit).await else {
-            return Err(unavailable("query timed out in expression evaluation"));
-        };
-        drop(waiting);
-        let client = Client(Arc::default());
-        let _leaves = Leaves(Arc::clone(&client.0));
-        let (send, receive) = oneshot::channel();
-        let run = move || {
-            // A client that has left takes no answer.
-            drop(send.send(query(client)));
-            drop(permit);
-        };
-        let thread = std::thread::Builder::new().name("promql".into()).stack_size(STACK_BYTES);
-        if let Err(error) = thread.spawn(run) {
-            tracing::error!("a thread for a query cannot be started: {error}");
-            return Err(unavailable("a thread for the query cannot be started"));
-        }
-        receive.await.unwrap_or_else(|_| {
-            let text = "the query stopped unexpectedly: this is a defect, please report it".into();
-            Err(Refusal { status: StatusCode::INTERNAL_SERVER_ERROR, kind: "internal", text })
-        })
+        let permit = timeout_at(until, permit).await.ok().and_then(Result::ok);
+        permit.ok_or_else(|| unavailable("query timed out in expression evaluation"))
     }
 }
 
-pub(crate) fn unavailable(text: &str) -> Refusal {
-    Refusal { status: StatusCode::SERVICE_UNAVAILABLE, kind: "timeout", text: text.into() }
+/// Runs a query on a thread of its own, which holds the permit.
+fn start(
+    permit: OwnedSemaphorePermit,
+    query: impl FnOnce() + Send + 'static,
+) -> Result<(), Refusal> {
+    let run = move || {
+        query();
+        drop(permit);
+    };
+    let thread = std::thread::Builder::new().name("promql".into()).stack_size(STACK_BYTES);
+    if let Err(error) = thread.spawn(run) {
+        tracing::error!("a thread for a query cannot be started: {error}");
+        return Err(unavailable("a thread for the query cannot be started"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
+    use std::future::poll_fn;
+    use std::iter::repeat;
+    use std::pin::Pin;
     use std::sync::Barrier;
+
+    use axum::body::HttpBody as _;
 
     use super::*;
 
@@ -124,8 +152,8 @@ mod tests {
         tokio::spawn(async move { turns.run(TIMEOUT, query).await })
     }
 
-    fn wait_until_gone(client: &Client) {
-        while !client.is_gone() {
+    fn wait_until(is_so: impl Fn() -> bool) {
+        while !is_so() {
             std::thread::yield_now();
         }
     }
@@ -159,12 +187,65 @@ mod tests {
         let turns = Turns::new(Memory::default());
         let (send, left) = oneshot::channel();
         let request = started(&turns, move |client| {
-            wait_until_gone(&client);
+            wait_until(|| client.is_gone());
             let _ = send.send(());
             Ok(())
         });
         until(|| turns.running.available_permits() < RUNNING_MAX).await;
         request.abort();
         left.await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn unread_stream_gives_its_place_back_and_ends_as_incomplete() {
+        let turns = Turns { unread_time: Duration::from_millis(1), ..Turns::default() };
+        let endless = |pieces: &Pieces| repeat(()).try_for_each(|()| pieces.send(vec![0; 1000]));
+        let mut body = turns.stream(endless).await.unwrap();
+        until(|| turns.running.available_permits() == RUNNING_MAX).await;
+        let (mut bytes, mut next) = (0, poll(&mut body).await);
+        while let Some(Ok(frame)) = next {
+            bytes += frame.data_ref().unwrap().len();
+            next = poll(&mut body).await;
+        }
+        assert!(next.unwrap().is_err() && bytes <= 4000, "{bytes} bytes were waiting");
+    }
+
+    #[tokio::test]
+    async fn stream_ends_as_complete_only_if_its_query_has_ended() {
+        let turns = Turns::default();
+        let early = turns.stream(|_| Err(unavailable("early"))).await.unwrap_err();
+        assert_eq!(early, unavailable("early"));
+        let failing = turns.stream(|pieces| {
+            pieces.send(vec![1])?;
+            Err(unavailable("late"))
+        });
+        let mut late = failing.await.unwrap();
+        assert!(poll(&mut late).await.unwrap().is_ok());
+        assert!(poll(&mut late).await.unwrap().is_err());
+        let mut whole = turns.stream(|pieces| pieces.send(vec![1])).await.unwrap();
+        assert!(poll(&mut whole).await.unwrap().is_ok());
+        assert!(poll(&mut whole).await.is_none());
+        let mut empty = turns.stream(|_| Ok(())).await.unwrap();
+        assert!(poll(&mut empty).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn stream_sees_that_its_client_has_left() {
+        let turns = Turns::default();
+        let (send, left) = oneshot::channel();
+        let query = move |pieces: &Pieces| {
+            pieces.send(vec![1])?;
+            wait_until(pieces.gone());
+            let _ = send.send(pieces.send(vec![2]).is_err());
+            Ok(())
+        };
+        drop(turns.stream(query).await.unwrap());
+        assert!(left.await.unwrap());
+    }
+
+    async fn poll(
+        body: &mut Body,
+    ) -> Option<Result<hyper::body::Frame<bytes::Bytes>, axum::Error>> {
+        poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -344,5 +345,29 @@ async fn requests_that_cannot_be_answered_say_why() {
     ] {
         let expected = json!({"status": "error", "errorType": kind, "error": text});
         assert_eq!(ask("GET", path, "").await, (status, expected), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn large_answer_is_compressed_if_the_client_asks() {
+    let large = "/query_range?query=hits_total&start=0&end=600&step=1";
+    for (path, accepted, compressed) in [
+        (large, "deflate, gzip;q=0.5", true),
+        (large, "gzip;q=0", false),
+        ("/query?query=1", "gzip", false),
+    ] {
+        let request = Request::get(path).header("accept-encoding", accepted);
+        let answer = served().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let headers = answer.headers().clone();
+        assert_eq!(headers.contains_key("content-encoding"), compressed, "{path} {accepted}");
+        assert_eq!(headers["vary"], "accept-encoding");
+        let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        if compressed {
+            assert_eq!(headers["content-encoding"], "gzip");
+            let mut text = String::new();
+            flate2::read::GzDecoder::new(&*body).read_to_string(&mut text).unwrap();
+            let (_, plain) = send(served(), "GET", path, "").await;
+            assert!(text.as_bytes() == plain && body.len() * 4 < plain.len());
+        }
     }
 }

@@ -4,10 +4,10 @@ use hashbrown::HashMap;
 use promql_syntax::{Binary, BinaryOp, Cardinality, TextSpan, Type, VectorMatching};
 
 use crate::eval::{Emit, Evaluator};
-use crate::labels::Labels;
 use crate::operator::{arithmetic, keeps};
 use crate::rows::{Row, Rows, is_absent, mark, over, same_labels};
 use crate::{ABSENT, Eval, QueryError};
+use promql_values::Labels;
 
 /// Returns true if the answer is no longer of the metric.
 fn drops_name(binary: &Binary) -> bool {
@@ -199,7 +199,8 @@ impl Pairing<'_> {
             let one_to_one = self.matching.cardinality == Cardinality::OneToOne;
             // Each match has one answer, with several series on the side of many one for each set of
             // labels.
-            let matched = (key.clone(), if one_to_one { Labels::default() } else { answer.clone() });
+            let matched =
+                (key.clone(), if one_to_one { Labels::default() } else { answer.clone() });
             let taken = self.taken.remove(&matched);
             let mut taken = taken.unwrap_or_else(|| vec![false; row.len()]);
             let cells = out.row(&answer)?;

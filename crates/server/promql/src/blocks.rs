@@ -6,9 +6,9 @@ use series::{Summary, TimeRange};
 
 use crate::duration::milliseconds;
 use crate::eval::{Evaluator, bare};
-use crate::labels::Labels;
 use crate::rows::{Row, over};
 use crate::{ABSENT, Eval, QueryError};
+use promql_values::Labels;
 
 /// Returns the value of a function of a window's summary, if that is all it needs. Sums are not: their
 /// last bits depend on the order.
@@ -32,7 +32,8 @@ impl Evaluator<'_> {
         take: &mut dyn FnMut(Labels, Row) -> Eval<()>,
     ) -> Eval<bool> {
         let query = &self.shared.query;
-        let (Some(value), ExprKind::Matrix { selector, range }) = (of_summary(name), &bare(matrix).kind)
+        let (Some(value), ExprKind::Matrix { selector, range }) =
+            (of_summary(name), &bare(matrix).kind)
         else {
             return Ok(false);
         };

@@ -4,14 +4,15 @@ use std::collections::HashSet;
 
 use promql_syntax::{Expr, ExprKind, LabelMatcher, MatchOp, VectorSelector};
 
-use crate::date::Date;
 use crate::eval::{Emit, Evaluator, Ranged, bare};
 use crate::extended::Extension;
-use crate::labels::{DESCRIBING, Labels, NAME};
 use crate::rows::{HeldRow, Row, Rows, is_absent, mark, over};
 use crate::samples::Samples;
 use crate::window::Window;
-use crate::{ABSENT, Eval, duration, failed, math};
+use crate::{ABSENT, Eval, duration, failed};
+use promql_values::Date;
+use promql_values::math;
+use promql_values::{DESCRIBING, Labels, NAME};
 
 /// Ends of the names of counters.
 const COUNTERS: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];

@@ -8,7 +8,6 @@ use series::{Snapshot, Store};
 
 use crate::duration::milliseconds;
 use crate::extended::Extension;
-use crate::labels::Labels;
 use crate::notes::Notes;
 use crate::operator::of_scalars;
 use crate::rolled::Rolled;
@@ -16,6 +15,7 @@ use crate::rows::{HeldRow, Row, Rows, is_absent, over};
 use crate::samples::Samples;
 use crate::window::Window;
 use crate::{Eval, Query, SUBQUERY_STEP_MS, failed};
+use promql_values::Labels;
 
 /// Most steps of a subquery.
 const STEPS_MAX: usize = 4 << 20;
@@ -260,7 +260,10 @@ impl Ranged {
             Window {
                 times: samples.times.get(begin..end).unwrap_or_default(),
                 values: samples.values.get(begin..end).unwrap_or_default(),
-                buckets: samples.buckets.get(begin..end.min(samples.buckets.len())).unwrap_or_default(),
+                buckets: samples
+                    .buckets
+                    .get(begin..end.min(samples.buckets.len()))
+                    .unwrap_or_default(),
                 falls: falls.peek().is_some_and(|at| *at < end),
                 from_ms,
                 to_ms,

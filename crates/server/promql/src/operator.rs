@@ -3,7 +3,7 @@
 use promql_syntax::BinaryOp;
 
 use crate::ABSENT;
-use crate::math::same;
+use promql_values::math::same;
 
 /// Returns the value of an operator between two numbers; 1 or 0 for a comparison.
 pub(crate) fn of_scalars(op: BinaryOp, left: f64, right: f64) -> f64 {

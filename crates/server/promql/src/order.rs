@@ -5,9 +5,9 @@ use promql_syntax::{Aggregation, At, Expr, ExprKind};
 use crate::Eval;
 use crate::calls::date_part;
 use crate::eval::{Emit, Evaluator, bare, text};
-use crate::labels::Labels;
-use crate::math::{nan_first, nan_last};
 use crate::rows::Row;
+use promql_values::Labels;
+use promql_values::math::{nan_first, nan_last};
 
 /// Returns true if the order of the series is that of the expression.
 pub(crate) fn is_ordered(expr: &Expr) -> bool {

@@ -3,9 +3,9 @@
 use promql_syntax::{Expr, Regexp, quote};
 
 use crate::eval::{Emit, Evaluator, string, text};
-use crate::labels::Labels;
 use crate::rows::Rows;
 use crate::{Eval, QueryError, failed};
+use promql_values::Labels;
 
 impl Evaluator<'_> {
     /// Evaluates `label_replace(v, target, replacement, source, regexp)`.

@@ -7,11 +7,11 @@ use promql_syntax::{Expr, Type};
 use series::Store;
 
 use crate::eval::{Evaluator, Grid, Shared, string};
-use crate::labels::Labels;
 use crate::notes::Notes;
 use crate::rolled::Rolled;
 use crate::rows::{Row, is_absent, over};
 use crate::{Answer, Eval, Points, Query, QueryError, order};
+use promql_values::Labels;
 
 pub(crate) fn run(
     store: &Store,

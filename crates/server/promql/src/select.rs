@@ -9,12 +9,12 @@ use series::{Direction, Scan, Series, Store, Test, TimeRange};
 use crate::duration::milliseconds;
 use crate::eval::{Emit, Evaluator, Ranged};
 use crate::extended::Extension;
-use crate::labels::{Labels, NAME};
 use crate::rolled::Rolled;
 use crate::rows::{is_absent, over};
 use crate::samples::Samples;
 use crate::window::Window;
 use crate::{Eval, QueryError};
+use promql_values::{Labels, NAME};
 
 impl Evaluator<'_> {
     /// Returns the time of modifier `@`.
@@ -164,7 +164,8 @@ impl Newest<'_> {
         let last = self.next.checked_sub(1)?;
         let (time, value) = (*self.samples.times.get(last)?, *self.samples.values.get(last)?);
         let is_bucket = last < self.samples.buckets.len();
-        let age_ms = if is_bucket { self.range_ms.max(self.samples.width_ms) } else { self.range_ms };
+        let age_ms =
+            if is_bucket { self.range_ms.max(self.samples.width_ms) } else { self.range_ms };
         let is_new = time > end_ms.saturating_sub(age_ms);
         (is_new && !is_absent(value)).then_some((time, value))
     }

@@ -8,9 +8,9 @@ use promql_syntax::quote;
 use series::Series;
 
 /// The label that holds the name of the metric.
-pub(crate) const NAME: &str = "__name__";
+pub const NAME: &str = "__name__";
 /// Labels that describe the metric, which an operation that changes its meaning drops.
-pub(crate) const DESCRIBING: [&str; 3] = [NAME, "__type__", "__unit__"];
+pub const DESCRIBING: [&str; 3] = [NAME, "__type__", "__unit__"];
 
 /// Names and values of labels, sorted by name. No value is empty. A copy shares its texts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -44,7 +44,7 @@ impl Labels {
     }
 
     /// Returns the labels of a series of the store, whose tags have values.
-    pub(crate) fn of(series: &Series) -> Self {
+    pub fn of(series: &Series) -> Self {
         Self { name: Arc::clone(&series.metric), tags: Arc::clone(&series.tags) }
     }
 
@@ -64,7 +64,7 @@ impl Labels {
     }
 
     /// Sets a label, or removes it if the value is empty.
-    pub(crate) fn set(&mut self, name: &str, value: &str) {
+    pub fn set(&mut self, name: &str, value: &str) {
         if name == NAME {
             self.name = value.into();
             return;
@@ -79,7 +79,7 @@ impl Labels {
     }
 
     /// Keeps the labels whose names pass a test.
-    pub(crate) fn retain(&mut self, keeps: impl Fn(&str) -> bool) {
+    pub fn retain(&mut self, keeps: impl Fn(&str) -> bool) {
         if !keeps(NAME) {
             self.name = Arc::default();
         }
@@ -90,7 +90,7 @@ impl Labels {
 
     /// Returns the labels without the name of the metric and what describes it.
     #[must_use]
-    pub(crate) fn without_name(mut self) -> Self {
+    pub fn without_name(mut self) -> Self {
         self.retain(|name| !DESCRIBING.contains(&name));
         self
     }
@@ -98,17 +98,19 @@ impl Labels {
     /// Returns the labels by which series are grouped or matched: these names only, or all others but
     /// the name of the metric.
     #[must_use]
-    pub(crate) fn matching(&self, names: &[String], only: bool) -> Self {
+    pub fn matching(&self, names: &[String], only: bool) -> Self {
         let named = |name: &str| names.iter().any(|known| known == name);
         let mut out = self.clone();
-        out.retain(|name| {
-            if only { named(name) } else { !named(name) && !DESCRIBING.contains(&name) }
-        });
+        out.retain(
+            |name| {
+                if only { named(name) } else { !named(name) && !DESCRIBING.contains(&name) }
+            },
+        );
         out
     }
 
     /// Estimates the memory, bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.iter().map(|(name, value)| name.len() + value.len() + 48).sum()
     }
 }

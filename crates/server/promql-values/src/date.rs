@@ -1,19 +1,19 @@
 //! Parts of a date in UTC. Source: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 
 /// A moment in UTC.
-pub(crate) struct Date {
-    pub(crate) year: i64,
+pub struct Date {
+    pub year: i64,
     /// 1 to 12.
-    pub(crate) month: i64,
+    pub month: i64,
     /// 1 to 31.
-    pub(crate) day: i64,
+    pub day: i64,
     days: i64,
     seconds: i64,
 }
 
 impl Date {
     /// Returns the date of seconds since the epoch.
-    pub(crate) fn of(seconds: i64) -> Self {
+    pub fn of(seconds: i64) -> Self {
         let days = seconds.div_euclid(86_400);
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
@@ -28,25 +28,25 @@ impl Date {
     }
 
     /// Returns 0 for Sunday to 6 for Saturday.
-    pub(crate) fn weekday(&self) -> i64 {
+    pub fn weekday(&self) -> i64 {
         (self.days + 4).rem_euclid(7)
     }
 
     /// Returns 1 for the first of January.
-    pub(crate) fn day_of_year(&self) -> i64 {
+    pub fn day_of_year(&self) -> i64 {
         let before: i64 = (1..self.month).map(|month| days_in(self.year, month)).sum();
         before + self.day
     }
 
-    pub(crate) fn days_in_month(&self) -> i64 {
+    pub fn days_in_month(&self) -> i64 {
         days_in(self.year, self.month)
     }
 
-    pub(crate) fn hour(&self) -> i64 {
+    pub fn hour(&self) -> i64 {
         self.seconds / 3600
     }
 
-    pub(crate) fn minute(&self) -> i64 {
+    pub fn minute(&self) -> i64 {
         self.seconds / 60 % 60
     }
 }

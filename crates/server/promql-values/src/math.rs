@@ -6,18 +6,18 @@ const LARGE: f64 = 268_435_456.0;
 /// A sum that keeps what rounding loses. Source: A. Neumaier, "Rundungsfehleranalyse einiger Verfahren
 /// zur Summation endlicher Summen", ZAMM 54 (1974).
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sum {
-    pub(crate) sum: f64,
-    pub(crate) lost: f64,
+pub struct Sum {
+    pub sum: f64,
+    pub lost: f64,
 }
 
 impl Sum {
-    pub(crate) fn of(value: f64) -> Self {
+    pub fn of(value: f64) -> Self {
         Self { sum: value, lost: 0.0 }
     }
 
     #[must_use]
-    pub(crate) fn plus(self, value: f64) -> Self {
+    pub fn plus(self, value: f64) -> Self {
         let sum = self.sum + value;
         let lost = if sum.is_infinite() {
             0.0
@@ -29,25 +29,25 @@ impl Sum {
         Self { sum, lost }
     }
 
-    pub(crate) fn total(self) -> f64 {
+    pub fn total(self) -> f64 {
         if self.sum.is_infinite() { self.sum } else { self.sum + self.lost }
     }
 }
 
 /// A mean: the sum divided by the count, or, when the sum would overflow, moved by each value.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mean {
+pub struct Mean {
     sum: Sum,
     count: f64,
     moved: bool,
 }
 
 impl Mean {
-    pub(crate) fn of(value: f64) -> Self {
+    pub fn of(value: f64) -> Self {
         Self { sum: Sum::of(value), count: 1.0, moved: false }
     }
 
-    pub(crate) fn add(&mut self, value: f64) {
+    pub fn add(&mut self, value: f64) {
         self.count += 1.0;
         if !self.moved {
             let sum = self.sum.plus(value);
@@ -64,7 +64,7 @@ impl Mean {
         self.sum = shrunk.plus(value / self.count);
     }
 
-    pub(crate) fn value(self) -> f64 {
+    pub fn value(self) -> f64 {
         if self.moved {
             self.sum.sum + self.sum.lost
         } else {
@@ -74,7 +74,7 @@ impl Mean {
 }
 
 /// Returns the quantile of some values, which it sorts: NaN first.
-pub(crate) fn quantile(q: f64, values: &mut [f64]) -> f64 {
+pub fn quantile(q: f64, values: &mut [f64]) -> f64 {
     if values.is_empty() || q.is_nan() {
         return f64::NAN;
     }
@@ -97,7 +97,7 @@ pub(crate) fn quantile(q: f64, values: &mut [f64]) -> f64 {
 }
 
 /// Returns a number in the form of Go's `%g`.
-pub(crate) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let text = format!("{value:e}");
     match text.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
         Some((digits, Ok(exponent))) if !(-4..6).contains(&exponent) => {
@@ -108,22 +108,22 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 /// Returns true if two numbers are equal to the last bit, but for the sign of zero.
-pub(crate) fn same(a: f64, b: f64) -> bool {
+pub fn same(a: f64, b: f64) -> bool {
     a.partial_cmp(&b).is_some_and(std::cmp::Ordering::is_eq)
 }
 
 /// Orders floats with NaN before all others.
-pub(crate) fn nan_first(a: f64, b: f64) -> std::cmp::Ordering {
+pub fn nan_first(a: f64, b: f64) -> std::cmp::Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
 }
 
 /// Orders floats with NaN after all others.
-pub(crate) fn nan_last(a: f64, b: f64) -> std::cmp::Ordering {
+pub fn nan_last(a: f64, b: f64) -> std::cmp::Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
 /// Returns the larger number; NaN if one is NaN and none is infinite upwards.
-pub(crate) fn max(a: f64, b: f64) -> f64 {
+pub fn max(a: f64, b: f64) -> f64 {
     if a == f64::INFINITY || b == f64::INFINITY {
         f64::INFINITY
     } else if a.is_nan() || b.is_nan() {
@@ -137,12 +137,12 @@ pub(crate) fn max(a: f64, b: f64) -> f64 {
 }
 
 /// Returns the smaller number; NaN if one is NaN and none is infinite downwards.
-pub(crate) fn min(a: f64, b: f64) -> f64 {
+pub fn min(a: f64, b: f64) -> f64 {
     -max(-a, -b)
 }
 
 /// Returns -1, 0 or 1, or the number itself if it is NaN or zero.
-pub(crate) fn sign(value: f64) -> f64 {
+pub fn sign(value: f64) -> f64 {
     if value > 0.0 {
         1.0
     } else if value < 0.0 {
@@ -154,7 +154,7 @@ pub(crate) fn sign(value: f64) -> f64 {
 
 /// Returns the inverse hyperbolic sine, with the steps of fdlibm as Go has them. The standard library's
 /// needs `hypot` of glibc 2.35, with which no package would run on RHEL 9.
-pub(crate) fn asinh(value: f64) -> f64 {
+pub fn asinh(value: f64) -> f64 {
     let size = value.abs();
     let root = (size * size + 1.0).sqrt();
     let result = if size > LARGE {
@@ -168,7 +168,7 @@ pub(crate) fn asinh(value: f64) -> f64 {
 }
 
 /// Returns the inverse hyperbolic cosine, also of numbers whose double is infinite.
-pub(crate) fn acosh(value: f64) -> f64 {
+pub fn acosh(value: f64) -> f64 {
     if value > LARGE { value.ln() + std::f64::consts::LN_2 } else { value.acosh() }
 }
 

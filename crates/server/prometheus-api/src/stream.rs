@@ -1,0 +1,125 @@
+//! Answers that are written while the client reads them.
+//!
+//! The thread of the query hands over pieces and waits while [`PIECES_MAX`] of them are not sent. It
+//! gives up when the client takes none for a minute. An answer ends as a complete one only if the
+//! thread says so: if it fails or stops, the connection ends in the middle of the answer.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use bytes::Bytes;
+use hyper::body::Frame;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::refusal::{Refusal, defect, unavailable};
+
+/// Longest time that a query waits for a client that takes nothing of its answer.
+pub(crate) const UNREAD_TIME_MAX: Duration = Duration::from_mins(1);
+/// Bytes of a piece from which on it is handed over.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
+/// Pieces that wait for the client.
+const PIECES_MAX: usize = 2;
+
+enum Piece {
+    Data(Bytes),
+    /// The answer is complete.
+    End,
+    /// There is no answer, or no more of it.
+    Failed(Refusal),
+}
+
+/// Takes the pieces of an answer on the thread of its query.
+pub(crate) struct Pieces {
+    send: mpsc::Sender<Piece>,
+    runtime: Handle,
+    unread_time: Duration,
+}
+
+/// Receives the pieces of an answer.
+pub(crate) struct Answer(mpsc::Receiver<Piece>);
+
+/// Returns both ends of an answer. Call this from an async task.
+pub(crate) fn answer(unread_time: Duration) -> (Pieces, Answer) {
+    let (send, receive) = mpsc::channel(PIECES_MAX);
+    (Pieces { send, runtime: Handle::current(), unread_time }, Answer(receive))
+}
+
+impl Pieces {
+    /// Returns a function that says if the client has left.
+    pub(crate) fn gone(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let send = self.send.clone();
+        move || send.is_closed()
+    }
+
+    /// Hands over a piece. Waits until there is room for it.
+    ///
+    /// # Errors
+    /// Returns an error if the client has left, or takes nothing for too long.
+    pub(crate) fn send(&self, bytes: Vec<u8>) -> Result<(), Refusal> {
+        self.hand_over(Piece::Data(bytes.into()))
+    }
+
+    /// Ends the answer.
+    pub(crate) fn end(self, result: Result<(), Refusal>) {
+        // If there is no room for this either, the answer ends without it, as an incomplete one.
+        drop(self.hand_over(result.map_or_else(Piece::Failed, |()| Piece::End)));
+    }
+
+    fn hand_over(&self, piece: Piece) -> Result<(), Refusal> {
+        // A timeout can be created only within the runtime.
+        let send = async { timeout(self.unread_time, self.send.send(piece)).await };
+        let sent = self.runtime.block_on(send);
+        match sent {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(unavailable("the client is gone")),
+            Err(_) => Err(unavailable("nothing of the answer was read for too long")),
+        }
+    }
+}
+
+impl Answer {
+    /// Returns the body of the answer once its first piece is there.
+    ///
+    /// # Errors
+    /// Returns the error of a query that failed before.
+    pub(crate) async fn body(mut self) -> Result<Body, Refusal> {
+        match self.0.recv().await {
+            Some(Piece::Failed(refusal)) => Err(refusal),
+            Some(first) => Ok(Body::new(Streamed { first: Some(first), rest: self.0 })),
+            None => Err(defect()),
+        }
+    }
+}
+
+/// The body of an answer.
+struct Streamed {
+    first: Option<Piece>,
+    rest: mpsc::Receiver<Piece>,
+}
+
+impl HttpBody for Streamed {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let piece = match self.first.take() {
+            Some(first) => Some(first),
+            None => ready!(self.rest.poll_recv(context)),
+        };
+        let why = match piece {
+            Some(Piece::Data(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            Some(Piece::End) => return Poll::Ready(None),
+            Some(Piece::Failed(refusal)) => refusal.text,
+            None => "it was not read, or its query stopped".into(),
+        };
+        tracing::warn!("a streamed answer is cut off: {why}");
+        Poll::Ready(Some(Err(std::io::Error::other(why))))
+    }
+}
