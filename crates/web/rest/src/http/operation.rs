@@ -203,6 +203,11 @@ const OWN: &[&str] =
 const LISTED_BY_ROLE: &[&str] =
     &["agent:id", "group:id", "user:id", "role:id", "policy:id", "rule:id"];
 
+/// Types of resources that some operations select in the same way, and the parameter of those
+/// operations.
+const LISTED_BY_PARAMETER: &[(&str, &str)] =
+    &[("node:id", "nodes_list"), ("rule:file", "filename")];
+
 impl Operation {
     pub fn parameters(&self) -> impl Iterator<Item = &'static Parameter> + use<> {
         self.parameters.iter().flat_map(|group| group.iter())
@@ -218,7 +223,12 @@ impl Operation {
     /// access none, because an empty list of changes would read as "nothing has changed".
     pub fn narrows(&self) -> bool {
         let own = OWN.iter().any(|path| self.path.starts_with(path));
-        !own && matches!(self.access, Access::Action { resource, .. } if LISTED_BY_ROLE.contains(&resource))
+        let Access::Action { resource, .. } = self.access else { return false };
+        let lists = |parameter: &Parameter| {
+            parameter.place == Place::Query
+                && LISTED_BY_PARAMETER.contains(&(resource, parameter.name))
+        };
+        !own && (LISTED_BY_ROLE.contains(&resource) || self.parameters().any(lists))
     }
 
     /// Returns true if the operation changes something that others see.
