@@ -169,12 +169,12 @@ impl Pairing<'_> {
     fn check_one_side(&mut self, members: &[usize], steps: &[bool]) {
         let rows: Vec<(usize, &(Labels, Row))> =
             members.iter().filter_map(|at| Some((*at, self.one.list.get(*at)?))).collect();
+        let side = if self.swapped { "left" } else { "right" };
         for (step, _) in steps.iter().enumerate().filter(|(_, is)| **is) {
             let has = |row: &Row| row.get(step).is_some_and(|value| !is_absent(*value));
             let mut present = rows.iter().filter(|(_, (_, row))| has(row));
             if let (Some((_, (a, _))), Some((at, (b, _)))) = (present.next(), present.next()) {
                 let group = a.matching(&self.matching.labels, self.matching.on);
-                let side = if self.swapped { "left" } else { "right" };
                 return self.fail(step, *at, || two_on_one_side(&group, side, a, b));
             }
         }
@@ -205,17 +205,12 @@ impl Pairing<'_> {
             let mut taken = taken.unwrap_or_else(|| vec![false; row.len()]);
             let cells = out.row(&answer)?;
             for (step, (many, one)) in present {
-                let (Some(taken), Some(cell)) = (taken.get_mut(step), cells.get_mut(step)) else {
-                    continue;
-                };
-                if std::mem::replace(taken, true) {
+                let before = taken.get_mut(step).is_none_or(|taken| std::mem::replace(taken, true));
+                let value = self.value(*many, *one);
+                if before {
                     self.fail(step, at, || two_on_many_side(one_to_one));
-                } else if let Some(value) = self.value(*many, *one) {
-                    if is_absent(*cell) {
-                        *cell = value;
-                    } else {
-                        self.fail(step, usize::MAX, same_labels);
-                    }
+                } else if value.is_some_and(|value| !set(cells, step, value)) {
+                    self.fail(step, usize::MAX, same_labels);
                 }
             }
             self.taken.insert(matched, taken);
@@ -260,6 +255,12 @@ fn two_on_one_side(group: &Labels, side: &str, a: &Labels, b: &Labels) -> QueryE
          [{}];many-to-many matching not allowed: matching labels must be unique on one side",
         both.join(", ")
     ))
+}
+
+/// Sets the value of a step that has none. Returns false if it has one.
+fn set(row: &mut [f64], step: usize, value: f64) -> bool {
+    let free = row.get_mut(step).filter(|cell| is_absent(**cell));
+    free.map(|cell| *cell = value).is_some()
 }
 
 /// Returns the error that two series on the side of many match the same one.

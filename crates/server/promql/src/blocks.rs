@@ -25,7 +25,7 @@ fn of_summary(name: &str) -> Option<fn(&Summary) -> f64> {
 impl Evaluator<'_> {
     /// Hands on the values of a function if the summaries of blocks give them. Returns false if the
     /// samples must be read.
-    pub(crate) fn from_blocks(
+    pub(crate) fn by_blocks(
         &self,
         name: &str,
         matrix: &Expr,
@@ -56,8 +56,7 @@ impl Evaluator<'_> {
             let mut row = vec![ABSENT; self.grid.count];
             let read = self.shared.snapshot.each_step(&series, range, step_ns, |step, some| {
                 let cell = usize::try_from(step).ok().and_then(|step| row.get_mut(step));
-                cell.into_iter().for_each(|cell| *cell = value(&some));
-                true
+                cell.map(|cell| *cell = value(&some)).is_some()
             });
             read.map_err(|error| QueryError::Store(error.to_string()))?;
             take(labels, row)?;

@@ -187,13 +187,10 @@ impl Evaluator<'_> {
             let labels = if keeps_name { labels } else { labels.without_name() };
             if merges { merged.add(&labels, &row) } else { emit(labels, row) }
         };
-        if !self.from_blocks(name, matrix, &mut finish)? {
+        if !self.by_blocks(name, matrix, &mut finish)? {
             self.windows(matrix, &mut |labels, samples, ranged| {
                 let row = self.window_row(name, samples, ranged, &numbers)?;
-                if let ("quantile_over_time", [q], [arg, ..]) = (name, &*numbers, args) {
-                    let steps = q.iter().zip(&row).filter(|(_, value)| !is_absent(**value));
-                    steps.for_each(|(q, _)| self.note_quantile(*q, arg));
-                }
+                self.note_quantiles(name, &row, &numbers, args);
                 finish(labels, row)
             })?;
         }
@@ -202,6 +199,14 @@ impl Evaluator<'_> {
 }
 
 impl Evaluator<'_> {
+    /// Warns of the quantiles of `quantile_over_time` that are none, where there are samples.
+    fn note_quantiles(&self, name: &str, row: &[f64], numbers: &[HeldRow], args: &[Expr]) {
+        if let ("quantile_over_time", [q], [arg, ..]) = (name, numbers, args) {
+            let steps = q.iter().zip(row).filter(|(_, value)| !is_absent(**value));
+            steps.for_each(|(q, _)| self.note_quantile(*q, arg));
+        }
+    }
+
     /// Returns the values of a function of the windows of one series.
     fn window_row(
         &self,
@@ -262,15 +267,15 @@ fn of_window(name: &str) -> OfWindow {
             |window, _, _| Some(window.extreme(|some| some.max, |new, old| new > old)?.1)
         }
         "ts_of_min_over_time" => {
-            |window, _, _| seconds(window.extreme(|some| some.min, |new, old| new <= old)?.0)
+            |window, _, _| Some(seconds(window.extreme(|some| some.min, |new, old| new <= old)?.0))
         }
         "ts_of_max_over_time" => {
-            |window, _, _| seconds(window.extreme(|some| some.max, |new, old| new >= old)?.0)
+            |window, _, _| Some(seconds(window.extreme(|some| some.max, |new, old| new >= old)?.0))
         }
         "first_over_time" => |window, _, _| window.first(),
         "last_over_time" => |window, _, _| window.values.last().copied(),
-        "ts_of_first_over_time" => |window, _, _| seconds(*window.times.first()?),
-        "ts_of_last_over_time" => |window, _, _| seconds(*window.times.last()?),
+        "ts_of_first_over_time" => |window, _, _| window.times.first().copied().map(seconds),
+        "ts_of_last_over_time" => |window, _, _| window.times.last().copied().map(seconds),
         "stdvar_over_time" => |window, _, _| window.variance(),
         "stddev_over_time" => |window, _, _| window.variance().map(f64::sqrt),
         "quantile_over_time" => |window, q, _| Some(window.quantile(q)),
@@ -282,8 +287,8 @@ fn of_window(name: &str) -> OfWindow {
     }
 }
 
-fn seconds(ms: i64) -> Option<f64> {
-    Some(ms as f64 / 1000.0)
+fn seconds(ms: i64) -> f64 {
+    ms as f64 / 1000.0
 }
 
 /// Returns the value of a function of a window with values at its bounds.

@@ -10,6 +10,7 @@ use crate::eval::{Evaluator, Grid, Shared, string};
 use crate::notes::Notes;
 use crate::rolled::Rolled;
 use crate::rows::{Row, is_absent, over};
+use crate::window::Window;
 use crate::{Answer, Eval, Points, Query, QueryError, order};
 use promql_values::Labels;
 
@@ -57,16 +58,11 @@ impl Evaluator<'_> {
                 let mut bytes = 0;
                 self.windows(expr, &mut |labels, samples, ranged| {
                     let times = std::iter::once(self.grid.start_ms);
-                    let Some(window) = ranged.windows(samples, times).next() else { return Ok(()) };
-                    let points: Points = match ranged.extended {
+                    let points = |window: Window<'_>| match ranged.extended {
                         Some((extension, _)) => window.extended(extension),
-                        None => window
-                            .times
-                            .iter()
-                            .copied()
-                            .zip(window.values.iter().copied())
-                            .collect(),
+                        None => window.points(),
                     };
+                    let points: Points = ranged.windows(samples, times).flat_map(points).collect();
                     bytes += labels.bytes() + 16 * points.len();
                     held.set(bytes).map_err(over)?;
                     list.push((labels, points));

@@ -24,6 +24,10 @@ impl Window<'_> {
         crate::duration::seconds(self.to_ms - self.from_ms)
     }
 
+    pub(crate) fn points(&self) -> Vec<(i64, f64)> {
+        self.times.iter().copied().zip(self.values.iter().copied()).collect()
+    }
+
     fn pairs(&self) -> impl Iterator<Item = (f64, f64)> {
         self.values.iter().copied().zip(self.values.iter().skip(1).copied())
     }
