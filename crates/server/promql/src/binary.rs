@@ -130,9 +130,9 @@ impl Evaluator<'_> {
         for (at, (labels, row)) in many.list.iter().enumerate() {
             self.shared.budget.check().map_err(over)?;
             let key = key(labels);
-            if let Some(members) = ones.get(&key) {
-                let at = one.list.len() + at;
-                pairing.pair(&key, (at, labels, row), members, &mut out)?;
+            let members = ones.get(&key).into_iter().flatten();
+            for other in members.filter_map(|other| one.list.get(*other)) {
+                pairing.pair(&key, (one.list.len() + at, labels, row), other, &mut out)?;
             }
         }
         if let Some((_, error)) = pairing.failure {
@@ -180,41 +180,37 @@ impl Pairing<'_> {
         }
     }
 
-    /// Adds the answers of one series of the side of many.
+    /// Adds the answers of one series of the side of many, which has a number, with one of the other.
     fn pair(
         &mut self,
         key: &Labels,
         (at, labels, row): (usize, &Labels, &[f64]),
-        members: &[usize],
+        (other, values): &(Labels, Row),
         out: &mut Rows,
     ) -> Eval<()> {
-        for (other, values) in members.iter().filter_map(|at| self.one.list.get(*at)) {
-            let steps = row.iter().zip(values).enumerate();
-            let present = steps.filter(|(_, (many, one))| !is_absent(**many) && !is_absent(**one));
-            let mut present = present.peekable();
-            if present.peek().is_none() {
-                continue;
-            }
-            let answer = self.labels(labels, other);
-            let one_to_one = self.matching.cardinality == Cardinality::OneToOne;
-            // Each match has one answer, with several series on the side of many one for each set of
-            // labels.
-            let matched =
-                (key.clone(), if one_to_one { Labels::default() } else { answer.clone() });
-            let taken = self.taken.remove(&matched);
-            let mut taken = taken.unwrap_or_else(|| vec![false; row.len()]);
-            let cells = out.row(&answer)?;
-            for (step, (many, one)) in present {
-                let before = taken.get_mut(step).is_none_or(|taken| std::mem::replace(taken, true));
-                let value = self.value(*many, *one);
-                if before {
-                    self.fail(step, at, || two_on_many_side(one_to_one));
-                } else if value.is_some_and(|value| !set(cells, step, value)) {
-                    self.fail(step, usize::MAX, same_labels);
-                }
-            }
-            self.taken.insert(matched, taken);
+        let steps = row.iter().zip(values).enumerate();
+        let present = steps.filter(|(_, (many, one))| !is_absent(**many) && !is_absent(**one));
+        let mut present = present.peekable();
+        if present.peek().is_none() {
+            return Ok(());
         }
+        let answer = self.labels(labels, other);
+        let one_to_one = self.matching.cardinality == Cardinality::OneToOne;
+        // Each match has one answer, with several series on the side of many one for each set of labels.
+        let matched = (key.clone(), if one_to_one { Labels::default() } else { answer.clone() });
+        let taken = self.taken.remove(&matched);
+        let mut taken = taken.unwrap_or_else(|| vec![false; row.len()]);
+        let cells = out.row(&answer)?;
+        for (step, (many, one)) in present {
+            let is_taken = taken.get_mut(step).is_none_or(|taken| std::mem::replace(taken, true));
+            let value = self.value(*many, *one);
+            if is_taken {
+                self.fail(step, at, || two_on_many_side(one_to_one));
+            } else if value.is_some_and(|value| !set(cells, step, value)) {
+                self.fail(step, usize::MAX, same_labels);
+            }
+        }
+        self.taken.insert(matched, taken);
         Ok(())
     }
 
