@@ -20,6 +20,7 @@ mod common;
 mod grafana;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -46,8 +47,8 @@ fn stored(name: &str) -> (Alone, u64) {
     let mut lines = String::new();
     for agent in 1..=2 {
         for time in (last - SECONDS..=last).step_by(10) {
-            lines.push_str(&format!("load.1,agent=00{agent},cpu=all f={agent} {time}\n"));
-            lines.push_str(&format!("cpu.user,agent=00{agent},cpu=all f={time} {time}\n"));
+            let _ = writeln!(lines, "load.1,agent=00{agent},cpu=all f={agent} {time}");
+            let _ = writeln!(lines, "cpu.user,agent=00{agent},cpu=all f={time} {time}");
         }
     }
     let (status, answer) = post(store.http, "/write?precision=s", &[], lines.as_bytes()).unwrap();
@@ -124,11 +125,11 @@ fn panels_of_a_dashboard_are_answered_at_once() {
         _ => format!("sum(rate({{\"cpu.user_f\", agent=~\".+\"}}[1m0s])) * {panel}"),
     };
     let queries: Vec<String> = (0..40).map(query).collect();
-    let request = |query| {
-        let range = [("end", &*to), ("query", query), ("start", &*from), ("step", "15")];
-        ("query_range", Vec::from(range))
-    };
-    let requests: Vec<_> = queries.iter().map(|query| request(&**query)).collect();
+    let mut requests = Vec::new();
+    for query in &queries {
+        let range = [("end", &*to), ("query", &**query), ("start", &*from), ("step", "15")];
+        requests.push(("query_range", Vec::from(range)));
+    }
     for (panel, (status, answer)) in grafana.send_at_once(&requests).into_iter().enumerate() {
         assert_eq!((status, &answer["data"]["resultType"]), (200, &json!("matrix")), "{answer}");
         let values = answer["data"]["result"][0]["values"].as_array().unwrap();
@@ -213,21 +214,15 @@ fn stored_metrics(grafana: &Grafana) -> BTreeSet<String> {
 fn without_values(grafana: &Grafana, queries: &[PanelQuery]) -> Vec<String> {
     let end = now_s();
     let (from, to) = ((end - 10_800).to_string(), end.to_string());
-    let request = |query: &'_ PanelQuery| -> (&'static str, Vec<(&'static str, String)>) {
-        let text = ("query", query.text.clone());
-        if query.instant {
-            return ("query", vec![text, ("time", to.clone())]);
-        }
-        let range = [("start", from.clone()), ("end", to.clone()), ("step", "15".to_owned())];
-        ("query_range", [&[text], &range[..]].concat())
-    };
-    let requests: Vec<_> = queries.iter().map(request).collect();
-    let requests: Vec<_> = requests
-        .iter()
-        .map(|(path, parameters)| {
-            (*path, parameters.iter().map(|(name, value)| (*name, &**value)).collect())
-        })
-        .collect();
+    let mut requests = Vec::new();
+    for query in queries {
+        let text = ("query", &*query.text);
+        requests.push(if query.instant {
+            ("query", vec![text, ("time", &*to)])
+        } else {
+            ("query_range", vec![text, ("start", &*from), ("end", &*to), ("step", "15")])
+        });
+    }
     let mut empty = Vec::new();
     for (query, (status, answer)) in queries.iter().zip(grafana.send_at_once(&requests)) {
         let described = format!("{}: {}", query.place, query.text);
