@@ -92,8 +92,8 @@ impl Server {
         let rules = open_rules(config, &folder, &clock)?;
         let stores = (&state, &commit, series.as_ref());
         let memory = config.series.query_memory();
-        let owned = (&registry, rules);
-        let router = api_router(config, owned, stores, memory.clone(), &own_clock, &ready)?;
+        let router =
+            api_router(config, (&registry, rules), stores, memory.clone(), &own_clock, &ready)?;
         metrics::gauge!("holdfast_series_open").set(f64::from(u8::from(series.is_some())));
         let router = replication::router(shipping.clone()).fallback_service(router);
         let sessions = Sessions::start(
@@ -112,12 +112,8 @@ impl Server {
         // Create the password last: it is shown only once, so the start must have succeeded.
         let password = first_password(&registry)?;
         ready.store(true, Ordering::Release);
-        let started = Started {
-            url: url(config, &api),
-            agents: sessions.local_addr(),
-            password,
-            series: ports.open.clone(),
-        };
+        let (url, agents) = (url(config, &api), sessions.local_addr());
+        let started = Started { url, agents, password, series: ports.open.clone() };
         let (stop, stopped) = watch::channel(false);
         let upkeep = Upkeep {
             registry: registry.clone(),
@@ -128,7 +124,7 @@ impl Server {
             shipping: shipping.clone(),
         };
         let every = config.series.own_metrics;
-        if let Some(series) = series.clone().filter(|_| every > Duration::ZERO) {
+        if let (Some(series), true) = (series.clone(), every > Duration::ZERO) {
             tokio::spawn(store_own(series, router, every, stopped.clone()));
         }
         let upkeep = tokio::spawn(upkeep.run(stopped));

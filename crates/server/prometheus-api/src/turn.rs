@@ -198,7 +198,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn unread_stream_gives_its_place_back_and_ends_as_incomplete() {
-        let turns = Turns { unread_time: Duration::from_millis(1), ..Turns::default() };
+        let turns =
+            Turns { unread_time: Duration::from_millis(1), ..Turns::new(Memory::default()) };
         let endless = |pieces: &Pieces| repeat(()).try_for_each(|()| pieces.send(vec![0; 1000]));
         let mut body = turns.stream(endless).await.unwrap();
         until(|| turns.running.available_permits() == RUNNING_MAX).await;
@@ -212,7 +213,7 @@ mod tests {
 
     #[tokio::test]
     async fn stream_ends_as_complete_only_if_its_query_has_ended() {
-        let turns = Turns::default();
+        let turns = Turns::new(Memory::default());
         let early = turns.stream(|_| Err(unavailable("early"))).await.unwrap_err();
         assert_eq!(early, unavailable("early"));
         let failing = turns.stream(|pieces| {
@@ -231,7 +232,7 @@ mod tests {
 
     #[tokio::test]
     async fn stream_sees_that_its_client_has_left() {
-        let turns = Turns::default();
+        let turns = Turns::new(Memory::default());
         let (send, left) = oneshot::channel();
         let query = move |pieces: &Pieces| {
             pieces.send(vec![1])?;

@@ -105,7 +105,7 @@ fn served() -> Router {
     let row = store.row(b"cpu host=b").unwrap();
     batch.push(row, -4_000_001, &[7.0]).unwrap();
     store.write(batch, Ack::Persisted).unwrap();
-    prometheus_api::routes::<()>(store).with_state(())
+    prometheus_api::routes::<()>(store, budget::Memory::default()).with_state(())
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -213,7 +213,7 @@ async fn series_of_many_chunks_is_one_frame() {
         batch.push(row, i * 1_000_000, &[f64::from_bits(bits)]).unwrap();
     }
     store.write(batch, Ack::Persisted).unwrap();
-    let router = prometheus_api::routes::<()>(store).with_state(());
+    let router = prometheus_api::routes::<()>(store, budget::Memory::default()).with_state(());
     let body = packed(&all(&[1]).encode_to_vec());
     let (_, _, answer) = send(router, "POST", Version::HTTP_11, body).await;
     let mut rest = &answer[..];
