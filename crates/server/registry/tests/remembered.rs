@@ -10,8 +10,8 @@ use registry::{HashCost, LoginError, Reader, RegistryOptions, User, WriteContext
 
 const PASSWORD: &str = "Correct-Horse-9";
 
-fn source(last: u8) -> Option<IpAddr> {
-    Some(IpAddr::from([192, 0, 2, last]))
+fn source(last: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, last])
 }
 
 async fn login(fixture: &Fixture, name: &str, password: &str) -> Result<User, LoginError> {

@@ -1,0 +1,130 @@
+//! What the store has summed up answers as the samples do.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use budget::{Budget, Memory};
+use env::clock::ManualClock;
+use env::files::SimDisk;
+use promql::{Answer, Notes, Points, Query, run};
+use series::{Ack, Batch, SeriesRetention, Store, StoreOptions, Wal};
+
+const SECOND: i64 = 1_000_000_000;
+/// A partition of the store, seconds.
+const PARTITION_S: i64 = 7200;
+
+fn opened(options: StoreOptions) -> Store {
+    let files = Arc::new(SimDisk::new(1));
+    let options = StoreOptions { wal: Wal::Off, background: false, files, ..options };
+    Store::open(Path::new("/series"), options).unwrap().0
+}
+
+/// Writes a value every 10 s for some partitions of 2 hours, in parts but for the last half.
+fn write(store: &Store, partitions: i64, value: impl Fn(i64) -> f64) {
+    let row = store.row(b"load host=a").unwrap();
+    for half in 0..2 * partitions {
+        let mut batch = Batch::new();
+        for at in half * PARTITION_S / 20..(half + 1) * PARTITION_S / 20 {
+            batch.push(row, at * 10 * SECOND, &[value(at)]).unwrap();
+        }
+        store.write(batch, Ack::Persisted).unwrap();
+        if half + 1 < 2 * partitions {
+            store.seal().unwrap();
+        }
+    }
+}
+
+/// Returns the points of the only series of an answer.
+fn ask(store: &Store, query: &str, start_s: i64, end_s: i64, step_s: i64) -> (Points, Notes) {
+    let expr = promql_syntax::parse(query).unwrap();
+    let ms = |seconds: i64| seconds * 1000;
+    let (start_ms, end_ms, step_ms) = (ms(start_s), ms(end_s), ms(step_s));
+    let query = Query { start_ms, end_ms, step_ms, lookback_ms: promql::LOOKBACK_MS };
+    let budget = Budget::new(Duration::from_mins(1), Memory::default(), || false);
+    match run(store, &expr, query, &budget).unwrap() {
+        (Answer::Matrix(mut list), notes) => {
+            (list.pop().map(|one| one.1).unwrap_or_default(), notes)
+        }
+        (Answer::Vector(mut list), notes) => {
+            (list.pop().map(|(_, value)| (end_ms, value)).into_iter().collect(), notes)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn summaries_of_blocks_give_what_the_samples_give() {
+    let store = opened(StoreOptions::default().keeping_all());
+    let value = |at: i64| match at % 97 {
+        0 => f64::from_bits(series::END_OF_SERIES),
+        1 => f64::NAN,
+        2 => -0.0,
+        3 => 0.0,
+        rest => (rest as f64).sin() * at as f64,
+    };
+    write(&store, 3, value);
+    for name in ["min", "max", "count", "present"] {
+        for range_s in [60, 900, 3600, PARTITION_S] {
+            for start_s in [-30, 3, 600, PARTITION_S - 5] {
+                let query = format!("{name}_over_time(load[{range_s}s])");
+                let end_s = start_s + 3 * PARTITION_S;
+                // Windows that overlap are answered from samples.
+                let (samples, _) = ask(&store, &query, start_s, end_s, range_s / 2);
+                let samples: Points = samples
+                    .into_iter()
+                    .filter(|(time_ms, _)| (time_ms - start_s * 1000) % (range_s * 1000) == 0)
+                    .collect();
+                let (blocks, _) = ask(&store, &query, start_s, end_s, range_s);
+                let bits = |points: &Points| -> Vec<(i64, u64)> {
+                    points.iter().map(|(time, value)| (*time, value.to_bits())).collect()
+                };
+                assert_eq!(bits(&blocks), bits(&samples), "{query} from {start_s}");
+                assert!(!blocks.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn roll_ups_answer_where_no_samples_remain() {
+    let clock = ManualClock::at(0);
+    let partition = Duration::from_secs(PARTITION_S as u64);
+    let options = StoreOptions {
+        retention: SeriesRetention { age: Some(2 * partition), bytes_max: None },
+        rollup_age: Some(100 * partition),
+        clock: Arc::new(clock.clone()),
+        ..StoreOptions::default()
+    };
+    let (store, whole) = (opened(options), opened(StoreOptions::default().keeping_all()));
+    for store in [&store, &whole] {
+        write(store, 4, |at| at as f64);
+    }
+    clock.advance(4 * partition);
+    store.seal().unwrap();
+    store.retain().unwrap();
+    // The windows of whole buckets, and windows that reach into the samples.
+    for name in ["min", "max", "count", "sum", "avg", "first", "last", "present"] {
+        for (range_s, end_s) in
+            [(300, 3590), (3600, PARTITION_S - 1), (3600, 2 * PARTITION_S + 599)]
+        {
+            let query = format!("{name}_over_time(load[{range_s}s])");
+            let (found, notes) = ask(&store, &query, end_s, end_s, 0);
+            assert_eq!(found, ask(&whole, &query, end_s, end_s, 0).0, "{query} at {end_s}");
+            assert_eq!(notes.infos(&query).len(), 1, "{query} at {end_s}: {notes:?}");
+        }
+    }
+    // The value of a bucket is its last one, for as long as the bucket is wide.
+    let (found, notes) = ask(&store, "load", 450, 450, 0);
+    assert_eq!(found, [(450_000, 29.0)]);
+    let info = &notes.infos("load")[0];
+    assert!(
+        info.contains("of samples before 14400 only summaries of up to 300 s remain"),
+        "{info}"
+    );
+    // Where samples remain, nothing is said.
+    let (_, notes) = ask(&store, "load", 3 * PARTITION_S, 3 * PARTITION_S, 0);
+    assert!(notes.infos("load").is_empty(), "{notes:?}");
+}
