@@ -15,7 +15,7 @@ fn source(last: u8) -> IpAddr {
 }
 
 async fn login(fixture: &Fixture, name: &str, password: &str) -> Result<User, LoginError> {
-    fixture.registry.login_remembered(&Reader::server(), name, password, source(1)).await
+    fixture.registry.login_remembered(&Reader::server(), name, password, Some(source(1))).await
 }
 
 fn with_users(options: RegistryOptions) -> Fixture {
@@ -74,7 +74,8 @@ async fn blocked_address_cannot_use_a_remembered_password() {
     let refused = login(&fixture, "reader", PASSWORD).await;
     assert!(matches!(refused, Err(LoginError::Blocked { retry_after_s: 300 })));
     let reader = Reader::server();
-    let elsewhere = fixture.registry.login_remembered(&reader, "reader", PASSWORD, source(2)).await;
+    let elsewhere =
+        fixture.registry.login_remembered(&reader, "reader", PASSWORD, Some(source(2))).await;
     assert!(elsewhere.is_ok());
 }
 
@@ -88,7 +89,7 @@ async fn requests_that_arrive_together_hash_their_password_once() {
             let registry = fixture.registry.clone();
             tokio::spawn(async move {
                 let reader = Reader::server();
-                registry.login_remembered(&reader, "reader", PASSWORD, source(1)).await
+                registry.login_remembered(&reader, "reader", PASSWORD, Some(source(1))).await
             })
         })
         .collect();

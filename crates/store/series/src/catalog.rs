@@ -20,11 +20,11 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use roaring::RoaringBitmap;
 
 use crate::batch::Batch;
-use crate::bytes::{Input, push_text, push_varint};
 use crate::error::{NameError, WriteError};
 use crate::model::{ColumnId, Row, Selector, Series};
 use crate::name::RowName;
 use crate::sharing::Sharing;
+use codec::bytes::{Input, push_text, push_varint};
 
 mod listing;
 mod names;

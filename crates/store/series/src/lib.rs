@@ -1,4 +1,4 @@
-//! A time-series store: catalogue, head, parts, codecs, merge, retention, query.
+//! A time-series store: catalogue, head, parts, merge, retention, query.
 //!
 //! A *row series* is a tag set with metrics that share timestamps; each metric can be addressed
 //! alone, as a [`Series`]. Writers put rows into a [`Batch`], which is one record of the store's
@@ -49,9 +49,7 @@
 mod background;
 mod backup;
 mod batch;
-mod bytes;
 mod catalog;
-mod codec;
 mod core;
 #[allow(missing_docs, reason = "fields whose names say what they are")]
 mod error;

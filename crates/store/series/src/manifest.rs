@@ -6,10 +6,10 @@ use std::path::Path;
 
 use env::files::{Access, Files};
 
-use crate::bytes::Input;
 use crate::error::{SeriesDamage, SeriesOpenError, WriteError, refused};
 use crate::part::{PartMeta, VERSION_WHOLE_INDEX};
 use crate::record::Tombstone;
+use codec::bytes::Input;
 
 const MAGIC: &[u8; 8] = b"hfsemani";
 /// The version that is written. From version 4 on, a store may have markers of the end of a series,

@@ -8,7 +8,6 @@ use std::time::Duration;
 use env::files::{Access, Files, Lock};
 use journal::Journal;
 
-use crate::bytes::Input;
 use crate::core::Core;
 use crate::error::{SeriesDamage, SeriesOpenError, WriteError};
 use crate::manifest::Manifest;
@@ -16,6 +15,7 @@ use crate::model::OpenReport;
 use crate::options::{StoreOptions, Wal};
 use crate::part::{Part, PartMeta};
 use crate::record::{self, Record};
+use codec::bytes::Input;
 
 /// Minimum size of a head, in bytes.
 const HEAD_BYTES_MIN: usize = 4096;

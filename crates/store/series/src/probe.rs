@@ -1,14 +1,14 @@
 //! Access to internals for benchmarks and fuzzers.
 
 use crate::batch::Batch;
-use crate::bytes::Input;
 use crate::catalog::Catalog;
-use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch};
 use crate::manifest::Manifest;
 use crate::options::COLUMNS_MAX;
 use crate::part;
 use crate::record::{self, Record};
 use crate::table::{Table, Want, Work};
+use codec::bytes::Input;
+use codec::{COLUMN_VALUES_MAX, Kind, Scratch};
 
 /// Values and their encoded columns.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::batch::Batch;
-use crate::bytes::{Input, push_signed, push_varint};
-use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch, integers};
 use crate::model::{ColumnId, TimeRange};
+use codec::bytes::{Input, push_signed, push_varint};
+use codec::{COLUMN_VALUES_MAX, Kind, Scratch, integers};
 
 const DEFINITIONS: u8 = 1;
 const BATCH: u8 = 2;

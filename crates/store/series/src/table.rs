@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::bytes::{Input, push_varint};
-use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch};
 use crate::model::END_OF_SERIES;
+use codec::bytes::{Input, push_varint};
+use codec::{COLUMN_VALUES_MAX, Kind, Scratch};
 
 /// Values of one metric.
 #[derive(Debug, Clone, Default, PartialEq)]

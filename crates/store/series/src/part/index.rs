@@ -5,10 +5,10 @@
 use roaring::RoaringBitmap;
 
 use super::stats::{push_stats, read_stats, skip_stats, summary_of};
-use crate::bytes::{Input, push_signed, push_varint};
 use crate::model::Summary;
 use crate::rollup::FIELDS;
 use crate::table::{Table, Want};
+use codec::bytes::{Input, push_signed, push_varint};
 
 /// Size of a row in the directory, in bytes: its number and the offset of its entry.
 const DIRECTORY_BYTES: usize = 8;

@@ -1,7 +1,7 @@
 //! Encodes the summaries of chunks.
 
-use crate::bytes::{Input, push_signed, push_varint};
 use crate::model::{END_OF_SERIES, Summary};
+use codec::bytes::{Input, push_signed, push_varint};
 
 /// Returns the summary of a column's samples without markers of a series' end; `None` if there are
 /// no samples.

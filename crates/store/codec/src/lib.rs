@@ -7,15 +7,16 @@
 //!
 //! Byte format: docs/format/series.md. Limit: [`COLUMN_VALUES_MAX`] values per column.
 
-pub(crate) mod integers;
-pub(crate) mod pack;
+pub mod bytes;
+pub mod integers;
+mod pack;
 mod wide;
 
-use crate::bytes::{Input, push_varint};
+use bytes::{Input, push_varint};
 use wide::for_wide_registers;
 
 /// Maximum number of values in one encoded column.
-pub(crate) const COLUMN_VALUES_MAX: usize = 2048;
+pub const COLUMN_VALUES_MAX: usize = 2048;
 /// Largest exponent of ten that is tried: up to 10^15 every digit count is exact.
 const EXPONENT_MAX: usize = 15;
 /// Number of values examined to find the exponent.
@@ -40,7 +41,7 @@ const CONSTANT_INTEGER: u8 = 0x23;
 
 /// The kind of values in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Bits of floats.
     #[default]
     F64,
@@ -49,14 +50,14 @@ pub(crate) enum Kind {
 
 /// Scratch buffers, reused between columns.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub struct Scratch {
     digits: Vec<i64>,
     differences: Vec<i64>,
     exceptions: Vec<u16>,
 }
 
 /// Appends a column. `values` are bits of floats, or integers; at most [`COLUMN_VALUES_MAX`].
-pub(crate) fn encode(kind: Kind, values: &[u64], scratch: &mut Scratch, into: &mut Vec<u8>) {
+pub fn encode(kind: Kind, values: &[u64], scratch: &mut Scratch, into: &mut Vec<u8>) {
     debug_assert!(values.len() <= COLUMN_VALUES_MAX);
     let Some(first) = values.first().copied() else { return };
     // If the last value differs, the others need not be compared.
@@ -90,7 +91,7 @@ pub(crate) fn encode(kind: Kind, values: &[u64], scratch: &mut Scratch, into: &m
 }
 
 /// Estimates the size in bits of floats, given by their bits, as one column.
-pub(crate) fn bits_of(values: &[u64], scratch: &mut Scratch) -> usize {
+pub fn bits_of(values: &[u64], scratch: &mut Scratch) -> usize {
     if let Some(exponent) = exponent(values) {
         decimals(exponent, values, scratch);
         let exceptions = scratch.exceptions.len();
@@ -106,7 +107,7 @@ pub(crate) fn bits_of(values: &[u64], scratch: &mut Scratch) -> usize {
 
 /// Decodes a column of `count` values to the end of `into`. Returns `None` if the bytes are
 /// malformed.
-pub(crate) fn decode(
+pub fn decode(
     input: &mut Input<'_>,
     count: usize,
     digits: &mut Vec<i64>,
@@ -243,7 +244,7 @@ fn push_exceptions(values: &[u64], exceptions: &[u16], into: &mut Vec<u8>) {
 }
 
 /// Appends times, at most [`COLUMN_VALUES_MAX`]. Common trailing zeros are removed.
-pub(crate) fn encode_times(times: &[i64], scratch: &mut Scratch, into: &mut Vec<u8>) {
+pub fn encode_times(times: &[i64], scratch: &mut Scratch, into: &mut Vec<u8>) {
     let digits = &mut scratch.digits;
     digits.clear();
     if all_whole::<1_000_000_000>(times) {
@@ -284,7 +285,7 @@ fn divide<const TEN: i64>(times: &[i64], into: &mut Vec<i64>) {
 }
 
 /// Decodes `count` times to the end of `into`.
-pub(crate) fn decode_times(
+pub fn decode_times(
     input: &mut Input<'_>,
     count: usize,
     digits: &mut Vec<i64>,

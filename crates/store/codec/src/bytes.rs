@@ -3,10 +3,10 @@
 /// Reads bytes from the front. All reads are checked; they return `None` at the end or for
 /// malformed bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
+pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
-    pub(crate) fn take_bytes(&mut self, bytes: usize) -> Option<&'a [u8]> {
+    pub fn take_bytes(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.0.split_at_checked(bytes)?;
         self.0 = tail;
         Some(head)
@@ -18,31 +18,31 @@ impl<'a> Input<'a> {
         Some(*head)
     }
 
-    pub(crate) fn u8(&mut self) -> Option<u8> {
+    pub fn u8(&mut self) -> Option<u8> {
         self.array::<1>().map(|[b]| b)
     }
 
-    pub(crate) fn u16(&mut self) -> Option<u16> {
+    pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
-    pub(crate) fn u32(&mut self) -> Option<u32> {
+    pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub(crate) fn u64(&mut self) -> Option<u64> {
+    pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub(crate) fn i64(&mut self) -> Option<i64> {
+    pub fn i64(&mut self) -> Option<i64> {
         self.array().map(i64::from_le_bytes)
     }
 
-    pub(crate) fn f64(&mut self) -> Option<f64> {
+    pub fn f64(&mut self) -> Option<f64> {
         self.u64().map(f64::from_bits)
     }
 
-    pub(crate) fn varint(&mut self) -> Option<u64> {
+    pub fn varint(&mut self) -> Option<u64> {
         let (mut value, mut shift) = (0u64, 0u32);
         loop {
             let byte = self.u8()?;
@@ -55,27 +55,27 @@ impl<'a> Input<'a> {
     }
 
     /// Skips a varint of any length.
-    pub(crate) fn skip_varint(&mut self) -> Option<()> {
+    pub fn skip_varint(&mut self) -> Option<()> {
         let end = self.0.iter().position(|byte| *byte < 0x80)?;
         self.0 = self.0.get(end + 1..)?;
         Some(())
     }
 
-    pub(crate) fn signed(&mut self) -> Option<i64> {
+    pub fn signed(&mut self) -> Option<i64> {
         self.varint().map(|z| ((z >> 1) as i64) ^ -((z & 1) as i64))
     }
 
-    pub(crate) fn text(&mut self) -> Option<&'a str> {
+    pub fn text(&mut self) -> Option<&'a str> {
         let bytes = self.varint()? as usize;
         std::str::from_utf8(self.take_bytes(bytes)?).ok()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-pub(crate) fn push_varint(into: &mut Vec<u8>, mut value: u64) {
+pub fn push_varint(into: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         into.push(value as u8 | 0x80);
         value >>= 7;
@@ -83,11 +83,11 @@ pub(crate) fn push_varint(into: &mut Vec<u8>, mut value: u64) {
     into.push(value as u8);
 }
 
-pub(crate) fn push_signed(into: &mut Vec<u8>, value: i64) {
+pub fn push_signed(into: &mut Vec<u8>, value: i64) {
     push_varint(into, ((value << 1) ^ (value >> 63)) as u64);
 }
 
-pub(crate) fn push_text(into: &mut Vec<u8>, text: &str) {
+pub fn push_text(into: &mut Vec<u8>, text: &str) {
     push_varint(into, text.len() as u64);
     into.extend_from_slice(text.as_bytes());
 }

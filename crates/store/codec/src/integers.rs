@@ -19,12 +19,12 @@ const LOOKED_AT: usize = 160;
 
 for_wide_registers! {
     /// Appends `values` to `into`. `work` is a scratch buffer.
-    pub(crate) fn encode(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) = append;
+    pub fn encode(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) = append;
 }
 
 for_wide_registers! {
     /// Estimates the bits per value from the first values.
-    pub(crate) fn width(values: &[i64]) -> u32 = width_of;
+    pub fn width(values: &[i64]) -> u32 = width_of;
 }
 
 #[inline(always)]
@@ -33,7 +33,7 @@ fn width_of(values: &[i64]) -> u32 {
 }
 
 /// Appends a column of equal values, as [`encode`] would.
-pub(crate) fn encode_same(value: i64, into: &mut Vec<u8>) {
+pub fn encode_same(value: i64, into: &mut Vec<u8>) {
     into.push(PLAIN | REGULAR);
     push_signed(into, value);
 }
@@ -159,7 +159,7 @@ impl Spread {
 
 /// Decodes `count` values and replaces the content of `values`. Returns `None` if the bytes are
 /// malformed.
-pub(crate) fn decode(input: &mut Input<'_>, count: usize, values: &mut Vec<i64>) -> Option<()> {
+pub fn decode(input: &mut Input<'_>, count: usize, values: &mut Vec<i64>) -> Option<()> {
     values.clear();
     if count == 0 {
         return Some(());
