@@ -2,8 +2,8 @@
 //! read and formatted, the labels of series, and remote read.
 //!
 //! Parameters come in the query or, with POST, in a form. An answer is a JSON object with `status`; it
-//! is complete or an error, and in gzip if the client accepts that. Queries wait for their turn, at most [`WAITING_MAX`] of them, and no longer
-//! than their timeout. A query whose client has left ends.
+//! is complete or an error, and in gzip if the client accepts that. Queries wait for their turn, at most
+//! [`WAITING_MAX`] of them, and no longer than their timeout. A query whose client has left ends.
 
 mod form;
 mod gzip;
