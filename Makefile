@@ -14,7 +14,7 @@ BIN ?=
 INSTALL = PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" \
 	BIN="$(or $(BIN),target/release/holdfast)" ./packaging/install.sh
 
-.PHONY: help up build install packages uninstall test quick check unit loom page fuzz-api promqltest netdata machines soak fuzz clean
+.PHONY: help up build install packages uninstall test quick check unit loom page fuzz-api promqltest prometheus netdata machines soak fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,6 +71,10 @@ fuzz-api: ## A client and property-based requests from the OpenAPI document, aga
 promqltest: ## PromQL against that of Prometheus 3.16, whose Go module is downloaded
 	cargo build --bin holdfast
 	./tests/promqltest.sh
+
+prometheus: ## A real Prometheus 3.16, built from its Go module, that writes to the series store and reads it
+	cargo build --bin holdfast
+	./tests/prometheus.sh
 
 netdata: ## A real netdata (Debian) against the series store's OpenTSDB port
 	./tests/netdata.sh
