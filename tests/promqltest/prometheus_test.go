@@ -89,7 +89,7 @@ remote_read:
 	for _, query := range mixed {
 		mine := rangeQuery(t, store.address, query, begin, end)
 		theirs := rangeQuery(t, second.address, query, begin, end)
-		found += same(t, query, mine, theirs)
+		found += sameAnswer(t, query, mine, theirs)
 	}
 	t.Logf("%d queries, %d points are equal", len(mixed), found)
 }
@@ -209,11 +209,11 @@ func rangeQuery(t *testing.T, address, query string, begin, end time.Time) told 
 
 // same compares two answers and returns the number of their points. Values differ by 1e-12 at most: a
 // sum across series depends on their order.
-func same(t *testing.T, query string, mine, theirs told) int {
+func sameAnswer(t *testing.T, query string, mine, theirs told) int {
 	if !slices.Equal(mine.Warnings, theirs.Warnings) || !slices.Equal(mine.Infos, theirs.Infos) {
 		t.Errorf("%s: notes are %q %q, not %q %q", query, mine.Warnings, mine.Infos, theirs.Warnings, theirs.Infos)
 	}
-	got, wanted := matrix(t, mine), matrix(t, theirs)
+	got, wanted := readMatrix(t, mine), readMatrix(t, theirs)
 	if len(got) != len(wanted) {
 		t.Errorf("%s: %d series, not %d", query, len(got), len(wanted))
 		return 0
@@ -235,7 +235,7 @@ func same(t *testing.T, query string, mine, theirs told) int {
 	return points
 }
 
-func matrix(t *testing.T, answer told) promql.Matrix {
+func readMatrix(t *testing.T, answer told) promql.Matrix {
 	read, err := value(answer)
 	if err != nil {
 		t.Fatal(err)

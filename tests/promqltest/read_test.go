@@ -22,8 +22,8 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 )
 
-// sample is a time in milliseconds and the bits of a value.
-type sample struct {
+// readSample is a time in milliseconds and the bits of a value.
+type readSample struct {
 	time int64
 	bits uint64
 }
@@ -31,7 +31,7 @@ type sample struct {
 // writtenSeries is a series of the store.
 type writtenSeries struct {
 	labels  labels.Labels
-	samples []sample
+	samples []readSample
 }
 
 // readClient returns Prometheus' own client, which accepts one form of the answer.
@@ -53,9 +53,9 @@ func readClient(t *testing.T, s *server, form prompb.ReadRequest_ResponseType) r
 }
 
 // collect reads a set of series. Frames of one series follow each other and are joined.
-func collect(t *testing.T, set storage.SeriesSet) ([]string, map[string][]sample) {
+func collect(t *testing.T, set storage.SeriesSet) ([]string, map[string][]readSample) {
 	var names []string
-	found := map[string][]sample{}
+	found := map[string][]readSample{}
 	var last labels.Labels
 	for set.Next() {
 		series := set.At()
@@ -70,7 +70,7 @@ func collect(t *testing.T, set storage.SeriesSet) ([]string, map[string][]sample
 		samples := series.Iterator(nil)
 		for samples.Next() == chunkenc.ValFloat {
 			at, v := samples.At()
-			found[name] = append(found[name], sample{at, math.Float64bits(v)})
+			found[name] = append(found[name], readSample{at, math.Float64bits(v)})
 		}
 		if err := samples.Err(); err != nil {
 			t.Fatal(name, err)
@@ -83,14 +83,14 @@ func collect(t *testing.T, set storage.SeriesSet) ([]string, map[string][]sample
 }
 
 // randomSamples returns samples with gaps, markers, and values whose bits are easily lost.
-func randomSamples(random *rand.Rand, count int) []sample {
+func randomSamples(random *rand.Rand, count int) []readSample {
 	special := []uint64{
 		stale.StaleNaN, stale.NormalNaN, 0x7ff4000000000001, 0xfff8dead_beef0001, 1 << 63, 0, 1,
 		math.Float64bits(math.Inf(1)), math.Float64bits(math.Inf(-1)), math.Float64bits(math.MaxFloat64),
 	}
 	interval := []int64{1, 10, 1000, 15_000}[random.Intn(4)]
 	at, level := int64(1_000_000), 0.0
-	var out []sample
+	var out []readSample
 	for range count {
 		switch random.Intn(20) {
 		case 0:
@@ -109,14 +109,14 @@ func randomSamples(random *rand.Rand, count int) []sample {
 		case 2, 3, 4:
 			level += float64(random.Intn(100))
 		}
-		out = append(out, sample{at, bits})
+		out = append(out, readSample{at, bits})
 	}
 	return out
 }
 
 // within returns the samples of a range of times, both ends included.
-func within(samples []sample, start, end int64) []sample {
-	var out []sample
+func within(samples []readSample, start, end int64) []readSample {
+	var out []readSample
 	for _, s := range samples {
 		if start <= s.time && s.time <= end {
 			out = append(out, s)
@@ -154,13 +154,13 @@ func writeRandom(t *testing.T, s *server, random *rand.Rand) map[string]writtenS
 	}
 	// Several samples in one millisecond: the last one is returned.
 	var lines []string
-	var last []sample
+	var last []readSample
 	for i := range 600 {
 		at, v := 2_000_000_000_000+int64(i)*400_000, float64(random.Intn(50))
 		lines = append(lines, fmt.Sprintf("within,job=j0 ms=%v %d", v, at))
 		ms := at / 1_000_000
 		if len(last) == 0 || last[len(last)-1].time != ms {
-			last = append(last, sample{time: ms})
+			last = append(last, readSample{time: ms})
 		}
 		last[len(last)-1].bits = math.Float64bits(v)
 	}
@@ -206,7 +206,7 @@ func TestRemoteRead(t *testing.T) {
 }
 
 // compareAnswer compares an answer with what was written.
-func compareAnswer(t *testing.T, what string, written map[string]writtenSeries, query *prompb.Query, names []string, found map[string][]sample) {
+func compareAnswer(t *testing.T, what string, written map[string]writtenSeries, query *prompb.Query, names []string, found map[string][]readSample) {
 	matchers, err := remote.FromLabelMatchers(query.Matchers)
 	if err != nil {
 		t.Fatal(err)
