@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """PromQL: the server's CPU per answer, next to VictoriaMetrics and Prometheus.
 
-Sends the same 20 million points by remote write to each server, then asks each the same questions,
-interleaved, and checks that the answers are equal. Prints a table and writes results/promql.json.
+Sends the same 24 million points (12,000 series) by remote write to each server, then asks each the same questions,
+interleaved, and checks that the answers are those of Prometheus. Prints a table and writes results/promql.json.
 
 usage: promql.py [WORD...]   (questions whose names contain a word; QUICK=1 for fewer points)
 HOLDFAST_BIN, VICTORIAMETRICS_BIN and PROMETHEUS_BIN name the programs. A missing peer is left out.
@@ -252,9 +252,7 @@ def shown(text):
     found = {}
     for series in data["result"]:
         values = series.get("values") or [series["value"]]
-        # VictoriaMetrics does not drop or keep the metric's name as Prometheus does.
-        labels = {k: v for k, v in series["metric"].items() if k != "__name__"}
-        found[json.dumps(labels, sort_keys=True)] = [(t, float(v)) for t, v in values]
+        found[json.dumps(series["metric"], sort_keys=True)] = [(t, float(v)) for t, v in values]
     return found
 
 
@@ -292,8 +290,10 @@ def measure(all, name, form):
         row(name, subject.name, "wall_ms", statistics.median(wall[subject.name]), "ms", ROUNDS)
         line += f" {ms:>9.2f}"
     ratio = statistics.median(cpu[all[0].name]) / best if best else math.nan
-    equal = [s.name for s in all[1:] if not is_equal(answers[all[0].name], answers[s.name])]
-    print(f"{line}   {ratio:>5.2f}" + (f"   differs from {', '.join(equal)}" if equal else ""), flush=True)
+    # Rates of VictoriaMetrics are other numbers by design, so only Prometheus' answers are compared.
+    references = [answers[s.name] for s in all[1:] if s.name == "prometheus"]
+    differs = any(not is_equal(answers[all[0].name], reference) for reference in references)
+    print(f"{line}   {ratio:>5.2f}" + ("   differs from prometheus" if differs else ""), flush=True)
 
 
 def measure_memory(all, form):

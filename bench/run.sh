@@ -25,6 +25,19 @@ case "$name" in
     [ -n "${HOLDFAST_BIN:-}" ] || (cd .. && cargo build --release --quiet --bin holdfast)
     shift
     exec ./realtime.py "$@" ;;
+  promql)
+    [ -n "${HOLDFAST_BIN:-}" ] || (cd .. && cargo build --release --quiet --bin holdfast)
+    ./peers/victoriametrics.sh "$PWD/target/peers/victoriametrics"
+    # `make prometheus` builds the reference; Debian's has other windows.
+    for peer in "$PWD/target/peers/victoriametrics/victoria-metrics" "$PWD/../target/prometheus/prometheus"; do
+      [ -x "$peer" ] || continue
+      case $peer in
+        */prometheus) export PROMETHEUS_BIN=${PROMETHEUS_BIN:-$peer} ;;
+        *) export VICTORIAMETRICS_BIN=${VICTORIAMETRICS_BIN:-$peer} ;;
+      esac
+    done
+    shift
+    exec ./promql.py "$@" ;;
   journal)
     # A comparison without one of them is still one: who is missing is said.
     [ -e /usr/include/rocksdb/c.h ] || ../tests/packages.sh rocksdb-headers librocksdb-dev || true

@@ -43,6 +43,11 @@ impl Memory {
         Self(Arc::new(Pool { held: AtomicUsize::new(0), each_max, all_max }))
     }
 
+    /// Returns true if all together hold more than their limit, because each has a share that is sure.
+    pub fn is_over(&self) -> bool {
+        self.held_bytes() > self.0.all_max
+    }
+
     /// Returns what all queries hold now, bytes.
     pub fn held_bytes(&self) -> usize {
         self.0.held.load(Ordering::Relaxed)

@@ -9,6 +9,9 @@ use model::timestamp;
 
 use crate::refusal::Refusal;
 
+/// Most parameters of a request.
+const PARAMETERS_MAX: usize = 1000;
+
 /// The parameters of a request. Those of the form come first.
 pub(crate) struct Form(Vec<(Vec<u8>, Vec<u8>)>);
 
@@ -26,7 +29,13 @@ impl<S: Send + Sync> FromRequest<S> for Form {
 impl Form {
     fn new(query: Option<&str>, form: &[u8]) -> Result<Self, Refusal> {
         let mut pairs = Vec::new();
-        for text in [form, query.unwrap_or_default().as_bytes()] {
+        let texts = [form, query.unwrap_or_default().as_bytes()];
+        let parameters = |text: &[u8]| text.split(|byte| *byte == b'&').count();
+        if texts.iter().map(|text| parameters(text)).sum::<usize>() > PARAMETERS_MAX {
+            let text = format!("more than {PARAMETERS_MAX} parameters: send fewer");
+            return Err(Refusal::bad_data(text));
+        }
+        for text in texts {
             for pair in text.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
                 let mut parts = pair.splitn(2, |byte| *byte == b'=');
                 let (name, value) = (parts.next(), parts.next());
@@ -146,6 +155,8 @@ mod tests {
         assert_eq!(late.time("time").unwrap(), Some(1_795_780_800_500));
         assert!(Form::new(Some("a=%FF"), b"").unwrap().text("a").is_err());
         assert!(Form::new(Some("a=%zz"), b"").is_err());
+        assert!(Form::new(None, "a&".repeat(PARAMETERS_MAX / 2).as_bytes()).is_ok());
+        assert!(Form::new(None, "a&".repeat(PARAMETERS_MAX).as_bytes()).is_err());
         let bad = Form::new(Some("time=soon&limit=x"), b"").unwrap();
         let text = "invalid parameter \"time\": cannot parse \"soon\" to a valid timestamp";
         assert_eq!(bad.time("time").unwrap_err(), Refusal::bad_data(text));

@@ -7,6 +7,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -24,7 +25,7 @@ pub(crate) async fn compress(request: Request, next: Next) -> Response {
     let (mut head, body) = response.into_parts();
     // Not on the async thread: an answer may be large.
     let compressed = match to_bytes(body, usize::MAX).await {
-        Ok(body) => tokio::task::spawn_blocking(move || gzip(&body)).await,
+        Ok(plain) => tokio::task::spawn_blocking(move || Compressed::new(plain)).await,
         Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     };
     let Ok(Ok(compressed)) = compressed else {
@@ -32,13 +33,27 @@ pub(crate) async fn compress(request: Request, next: Next) -> Response {
     };
     head.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     head.headers.remove(header::CONTENT_LENGTH);
-    Response::from_parts(head, Body::from(compressed))
+    Response::from_parts(head, Body::from(Bytes::from_owner(compressed)))
 }
 
-fn gzip(body: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(body)?;
-    encoder.finish()
+/// A compressed answer. The plain one holds the memory of the query until the client has taken it.
+struct Compressed {
+    bytes: Vec<u8>,
+    _plain: Bytes,
+}
+
+impl Compressed {
+    fn new(plain: Bytes) -> std::io::Result<Self> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&plain)?;
+        Ok(Self { bytes: encoder.finish()?, _plain: plain })
+    }
+}
+
+impl AsRef<[u8]> for Compressed {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// Returns true if a client accepts gzip: it names it, or any coding, without the weight 0.

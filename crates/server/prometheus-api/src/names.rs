@@ -69,7 +69,7 @@ async fn list(
     let (range, timeout) = (range(form)?, form.timeout(TIMEOUT)?);
     let (store, memory) = (served.store.clone(), served.turns.memory.clone());
     let turn = move |client: crate::turn::Client| {
-        let budget = Budget::new(timeout, memory, move || client.is_gone());
+        let budget = Budget::new(timeout, memory.clone(), move || client.is_gone());
         if selectors.len() > SELECTORS_MAX {
             let reason =
                 format!("{} selectors; at most {SELECTORS_MAX} are allowed", selectors.len());
@@ -97,17 +97,21 @@ async fn list(
         }
         let cut = limit > 0 && found.len() > limit;
         let kept = if cut { limit } else { found.len() };
-        let list: Vec<String> = found.into_iter().take(kept).collect();
+        // The list and its text are in memory at the same time.
+        held.set(2 * bytes).map_err(promql::QueryError::Over).map_err(failed)?;
+        query::check_unread(&memory, bytes)?;
+        let mut data = String::from("[");
+        for text in found.into_iter().take(kept) {
+            data.push_str(if data.len() > 1 { "," } else { "" });
+            data.push_str(&text);
+        }
+        data.push(']');
+        held.set(bytes).map_err(promql::QueryError::Over).map_err(failed)?;
         let mut notes = Notes::default();
         if cut {
             notes.warn_plain("results truncated due to limit");
         }
-        Ok(Told {
-            data: format!("[{}]", list.join(",")),
-            notes,
-            query: String::new(),
-            held: Some(held),
-        })
+        Ok(Told { data, notes, query: String::new(), held: Some(held) })
     };
     served.turns.run(timeout, turn).await
 }

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use budget::Budget;
+use budget::{Budget, Memory};
 use env::clock::{Clock as _, SystemClock};
 use promql::{Answer, LOOKBACK_MS, Query, QueryError};
 use promql_syntax::parse;
@@ -12,6 +12,8 @@ use crate::refusal::unavailable;
 use crate::turn::{Client, TIMEOUT};
 use crate::{Refusal, Served, Told, write};
 
+/// Bytes of an answer up to which it is sent however much memory is held.
+const ANSWER_SURE: usize = 1 << 20;
 const MEMORY_OVER: &str = "the query needs more memory than one query, or all queries together, may \
      hold: select fewer series, a wider step or a shorter range";
 /// Most steps of a range query.
@@ -62,18 +64,28 @@ async fn run(served: &Served, form: &Form, times: Query) -> Result<Told, Refusal
     let (store, memory) = (served.store.clone(), served.turns.memory.clone());
     let turn = move |client: Client| {
         let expr = parse(&text).map_err(|error| Refusal::parameter("query", error))?;
-        let budget = Budget::new(timeout, memory, move || client.is_gone());
+        let budget = Budget::new(timeout, memory.clone(), move || client.is_gone());
         let found = promql::run(&store, &expr, times, &budget);
         let (mut found, mut notes) = found.map_err(|error| refusal(error, &budget))?;
         if truncate(&mut found, limit) {
             notes.warn_plain("results truncated due to limit");
         }
-        let mut held = budget.nothing();
-        let bytes = held.set(write::bytes(&found)).map_err(QueryError::Over);
-        bytes.map_err(|error| refusal(error, &budget))?;
+        let (mut held, bytes) = (budget.nothing(), write::bytes(&found));
+        let set = held.set(bytes).map_err(QueryError::Over);
+        set.map_err(|error| refusal(error, &budget))?;
+        check_unread(&memory, bytes)?;
         Ok(Told { data: write::data(&found, times), notes, query: text, held: Some(held) })
     };
     served.turns.run(timeout, turn).await
+}
+
+/// Refuses an answer that is not small while queries and answers that nobody has read hold all memory:
+/// the share that is sure to each query would add up with the number of connections.
+pub(crate) fn check_unread(memory: &Memory, bytes: usize) -> Result<(), Refusal> {
+    if bytes > ANSWER_SURE && memory.is_over() {
+        return Err(unavailable("too many answers wait for their readers: ask again later"));
+    }
+    Ok(())
 }
 
 /// Cuts an answer to a number of series. Returns true if it was longer.

@@ -1,7 +1,7 @@
 //! Answers that are written while the client reads them.
 //!
 //! The thread of the query hands over pieces and waits while [`PIECES_MAX`] of them are not sent. It
-//! gives up when the client takes none for a minute. An answer ends as a complete one only if the
+//! gives up when the client takes none for a minute, or the query's time is over. An answer ends as a complete one only if the
 //! thread says so: if it fails or stops, the connection ends in the middle of the answer.
 
 use std::pin::Pin;
@@ -13,9 +13,10 @@ use bytes::Bytes;
 use hyper::body::Frame;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::refusal::{Refusal, defect, unavailable};
+use crate::turn::TIMEOUT;
 
 /// Longest time that a query waits for a client that takes nothing of its answer.
 pub(crate) const UNREAD_TIME_MAX: Duration = Duration::from_mins(1);
@@ -37,6 +38,8 @@ pub(crate) struct Pieces {
     send: mpsc::Sender<Piece>,
     runtime: Handle,
     unread_time: Duration,
+    /// The end of the query's time.
+    until: Instant,
 }
 
 /// Receives the pieces of an answer.
@@ -45,7 +48,8 @@ pub(crate) struct Answer(mpsc::Receiver<Piece>);
 /// Returns both ends of an answer. Call this from an async task.
 pub(crate) fn answer(unread_time: Duration) -> (Pieces, Answer) {
     let (send, receive) = mpsc::channel(PIECES_MAX);
-    (Pieces { send, runtime: Handle::current(), unread_time }, Answer(receive))
+    let (runtime, until) = (Handle::current(), Instant::now() + TIMEOUT);
+    (Pieces { send, runtime, unread_time, until }, Answer(receive))
 }
 
 impl Pieces {
@@ -71,12 +75,13 @@ impl Pieces {
 
     fn hand_over(&self, piece: Piece) -> Result<(), Refusal> {
         // A timeout can be created only within the runtime.
-        let send = async { timeout(self.unread_time, self.send.send(piece)).await };
+        let until = self.until.min(Instant::now() + self.unread_time);
+        let send = async { timeout_at(until, self.send.send(piece)).await };
         let sent = self.runtime.block_on(send);
         match sent {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(unavailable("the client is gone")),
-            Err(_) => Err(unavailable("nothing of the answer was read for too long")),
+            Err(_) => Err(unavailable("the answer was read too slowly")),
         }
     }
 }

@@ -88,6 +88,11 @@ impl Labels {
         }
     }
 
+    /// Returns true if there are labels but the name that describe the metric.
+    pub fn is_described(&self) -> bool {
+        self.tags.iter().any(|(name, _)| DESCRIBING.contains(&name.as_str()))
+    }
+
     /// Returns the labels without the name of the metric and what describes it.
     #[must_use]
     pub fn without_name(mut self) -> Self {

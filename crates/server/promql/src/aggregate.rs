@@ -201,16 +201,17 @@ impl Evaluator<'_> {
     /// Evaluates `limit_ratio`: a share of all series, always the same ones.
     fn share_of(&self, aggregate: &Aggregate, param: &Expr, emit: Emit<'_>) -> Eval<()> {
         let ratios = self.scalar(param)?;
-        if ratios.iter().any(|ratio| ratio.is_nan()) {
+        if has_nan(&ratios) {
             return failed("Ratio value is NaN");
         }
-        for ratio in ratios.iter().filter(|ratio| ratio.abs() > 1.0) {
-            let text = format!(
-                "ratio value should be between -1 and 1, got {}, capping to {}",
-                promql_syntax::show_number(*ratio),
-                ratio.signum()
-            );
-            self.shared.notes.borrow_mut().warn(&text, param.span);
+        let (low, high) = bounds(&ratios);
+        for (ratio, is_wrong) in [(high, high > 1.0), (low, low < -1.0)] {
+            let (shown, kept) = (short(ratio), ratio.signum());
+            let text =
+                format!("ratio value should be between -1 and 1, got {shown}, capping to {kept}");
+            if is_wrong {
+                self.shared.notes.borrow_mut().warn(&text, bare(param).span);
+            }
         }
         self.each(&aggregate.expr, &mut |labels, mut row| {
             let place = place(&labels);

@@ -127,8 +127,11 @@ impl Evaluator<'_> {
             self.shared.budget.check().map_err(over)?;
             pairing.check_one_side(members, &steps);
         }
-        for (at, (labels, row)) in many.list.iter().enumerate() {
+        // Later steps than one that fails do not matter.
+        let until = pairing.failure.as_ref().map_or(self.grid.count, |((step, _), _)| *step);
+        for (at, (labels, row)) in many.list.iter().enumerate().filter(|_| until > 0) {
             self.shared.budget.check().map_err(over)?;
+            let row = row.get(..until).unwrap_or_default();
             let key = key(labels);
             let members = ones.get(&key).into_iter().flatten();
             for other in members.filter_map(|other| one.list.get(*other)) {
@@ -198,8 +201,11 @@ impl Pairing<'_> {
         let one_to_one = self.matching.cardinality == Cardinality::OneToOne;
         // Each match has one answer, with several series on the side of many one for each set of labels.
         let matched = (key.clone(), if one_to_one { Labels::default() } else { answer.clone() });
-        let taken = self.taken.remove(&matched);
-        let mut taken = taken.unwrap_or_else(|| vec![false; row.len()]);
+        let known = self.taken.remove(&matched);
+        if known.is_none() {
+            out.hold(2 * answer.bytes() + row.len())?;
+        }
+        let mut taken = known.unwrap_or_else(|| vec![false; row.len()]);
         let cells = out.row(&answer)?;
         for (step, (many, one)) in present {
             let is_taken = taken.get_mut(step).is_none_or(|taken| std::mem::replace(taken, true));

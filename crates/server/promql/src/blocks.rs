@@ -41,8 +41,12 @@ impl Evaluator<'_> {
         let offset_ms = milliseconds(&selector.offset, query, true)?;
         let last_ms = self.grid.time(self.grid.count.saturating_sub(1)).saturating_sub(offset_ms);
         let first_ms = self.grid.start_ms.saturating_sub(offset_ms).saturating_sub(width_ms);
-        let nanoseconds = |ms: i64| ms.saturating_add(1).saturating_mul(1_000_000);
-        let range = TimeRange { from_ns: nanoseconds(first_ms), to_ns: nanoseconds(last_ms) };
+        let nanoseconds = |ms: i64| ms.checked_add(1)?.checked_mul(1_000_000);
+        // The steps are counted from the beginning of the range, so it must not be moved.
+        let Some((from_ns, to_ns)) = nanoseconds(first_ms).zip(nanoseconds(last_ms)) else {
+            return Ok(false);
+        };
+        let range = TimeRange { from_ns, to_ns };
         let is_apart = self.grid.count == 1 || self.grid.step_ms == width_ms;
         let is_rolled = self.shared.rolled.is_some_and(|rolled| range.from_ns < rolled.until_ns);
         let is_extended = selector.anchored || selector.smoothed;

@@ -1,12 +1,11 @@
 //! Calls of functions.
 
-use std::collections::HashSet;
-
+use hashbrown::HashSet;
 use promql_syntax::{Expr, ExprKind, LabelMatcher, MatchOp, VectorSelector};
 
 use crate::eval::{Emit, Evaluator, Ranged, bare};
 use crate::extended::Extension;
-use crate::rows::{HeldRow, Row, Rows, is_absent, mark, over};
+use crate::rows::{HeldRow, Row, Rows, is_absent, mark, over, same_labels};
 use crate::samples::Samples;
 use crate::window::Window;
 use crate::{ABSENT, Eval, duration, failed};
@@ -168,9 +167,10 @@ impl Evaluator<'_> {
         let numbers = numbers.map(|number| self.scalar(number)).collect::<Eval<Vec<HeldRow>>>()?;
         Extension::check(matrix, name)?;
         let keeps_name = matches!(name, "last_over_time" | "first_over_time");
-        // Without their names, series of several metrics may be one.
+        // Without what describes the metric, several series may be one.
         let mut merged = Rows::new(self.grid.count, self.shared.budget);
-        let merges = !keeps_name && !is_of_one_metric(matrix);
+        let merges = !is_of_one_metric(matrix);
+        let mut emitted: HashSet<Labels> = HashSet::new();
         let mut finish = |labels: Labels, row: Row| {
             if row.iter().all(|value| is_absent(*value)) {
                 return Ok(());
@@ -184,8 +184,16 @@ impl Evaluator<'_> {
                 );
                 self.shared.notes.borrow_mut().info(&text, bare(matrix).span);
             }
-            let labels = if keeps_name { labels } else { labels.without_name() };
-            if merges { merged.add(&labels, &row) } else { emit(labels, row) }
+            if keeps_name {
+                return emit(labels, row);
+            }
+            let merges = merges || labels.is_described();
+            let labels = labels.without_name();
+            if merges {
+                return merged.add(&labels, &row);
+            }
+            emitted.insert(labels.clone());
+            emit(labels, row)
         };
         if !self.by_blocks(name, matrix, &mut finish)? {
             self.windows(matrix, &mut |labels, samples, ranged| {
@@ -193,6 +201,9 @@ impl Evaluator<'_> {
                 self.note_quantiles(name, &row, &numbers, args);
                 finish(labels, row)
             })?;
+        }
+        if merged.list.iter().any(|(labels, _)| emitted.contains(labels)) {
+            return Err(same_labels());
         }
         Self::emit_all(merged, emit)
     }

@@ -1,6 +1,7 @@
 //! Times of which only roll-ups remain. A bucket counts as one sample: its last value at its last time.
-//! Functions that a bucket answers exactly use all of it.
+//! `min_`, `max_`, `count_`, `sum_`, `avg_` and `first_over_time` use all of it.
 
+use budget::HeldMemory;
 use promql_syntax::TextSpan;
 use series::{Series, Summary, TimeRange};
 
@@ -20,26 +21,32 @@ pub(crate) struct Rolled {
 }
 
 impl Evaluator<'_> {
-    /// Returns the buckets of a series in a range as samples, and says in the answer that it has some.
+    /// Reads the buckets of a series in a range as samples, and says in the answer that it has some.
     pub(crate) fn buckets(
         &self,
         series: &Series,
         range: TimeRange,
         rolled: Rolled,
-    ) -> Eval<Samples> {
+        samples: &mut Samples,
+        held: &mut HeldMemory,
+    ) -> Eval<()> {
         let from_ns = range.from_ns.saturating_sub(rolled.width_ns);
         let old = TimeRange { from_ns, to_ns: range.to_ns.min(rolled.until_ns) };
-        let mut samples = Samples { width_ms: rolled.width_ns / 1_000_000, ..Samples::default() };
-        let (mut held, mut outcome) = (self.shared.budget.nothing(), Ok(()));
+        samples.width_ms = rolled.width_ns / 1_000_000;
+        let mut outcome = Ok(());
         let read = self.shared.snapshot.each_step(series, old, 1, |_, some| {
-            samples.times.push(some.last_ns.div_euclid(1_000_000));
-            samples.values.push(some.last);
             samples.buckets.push(some);
-            outcome = held.set(samples.buckets.len() * size_of::<(i64, f64, Summary)>());
+            outcome = held.set(samples.bytes());
             outcome.is_ok()
         });
         outcome.map_err(over)?;
         read.map_err(|error| QueryError::Store(error.to_string()))?;
+        // Late samples, and buckets of rows that share a series, lie within others.
+        samples.buckets.sort_by_key(|some| some.last_ns);
+        let last_ms = |some: &Summary| some.last_ns.div_euclid(1_000_000);
+        samples.times.extend(samples.buckets.iter().map(last_ms));
+        samples.values.extend(samples.buckets.iter().map(|some| some.last));
+        held.set(samples.bytes()).map_err(over)?;
         if !samples.buckets.is_empty() {
             let text = format!(
                 "of samples before {} only summaries of up to {} s remain",
@@ -48,7 +55,7 @@ impl Evaluator<'_> {
             );
             self.shared.notes.borrow_mut().info(&text, TextSpan::default());
         }
-        Ok(samples)
+        Ok(())
     }
 }
 

@@ -76,10 +76,15 @@ impl Rows {
 
     /// Adds a series whose labels no other one has.
     pub(crate) fn push(&mut self, labels: Labels, row: Row) -> Eval<()> {
-        self.bytes += labels.bytes() + 8 * self.steps + 64;
-        self.held.set(self.bytes).map_err(over)?;
+        self.hold(labels.bytes() + 8 * self.steps + 64)?;
         self.list.push((labels, row));
         Ok(())
+    }
+
+    /// Counts memory as that of the rows.
+    pub(crate) fn hold(&mut self, bytes: usize) -> Eval<()> {
+        self.bytes += bytes;
+        self.held.set(self.bytes).map_err(over)
     }
 
     /// Returns the row of these labels, which is without values at first.
@@ -87,8 +92,7 @@ impl Rows {
         let known = self.index.get(labels).copied();
         let at = known.unwrap_or(self.list.len());
         if known.is_none() {
-            self.bytes += 2 * labels.bytes() + 8 * self.steps + 64;
-            self.held.set(self.bytes).map_err(over)?;
+            self.hold(2 * labels.bytes() + 8 * self.steps + 64)?;
             self.index.insert(labels.clone(), at);
             self.list.push((labels.clone(), vec![ABSENT; self.steps]));
         }

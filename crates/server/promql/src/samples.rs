@@ -23,6 +23,12 @@ impl FromIterator<(i64, f64)> for Samples {
 }
 
 impl Samples {
+    /// Returns the memory taken, bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<(i64, f64)>() * self.times.capacity()
+            + size_of::<Summary>() * self.buckets.capacity()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.times.clear();
         self.values.clear();

@@ -42,7 +42,7 @@ impl Evaluator<'_> {
         if extended.is_some() && !times {
             return self.select_smoothed(selector, Ranged { range_ms: 0, ..ranged }, emit);
         }
-        let mut reader = Reader::default();
+        let mut reader = Reader::new(self.shared.budget);
         let (list, _held) = self.series(selector)?;
         for (labels, series) in list {
             let samples = self.samples(&series, &ranged, &mut reader)?;
@@ -80,7 +80,7 @@ impl Evaluator<'_> {
         ranged: &Ranged,
         take: &mut dyn FnMut(Labels, &Samples, &Ranged) -> Eval<()>,
     ) -> Eval<()> {
-        let mut reader = Reader::default();
+        let mut reader = Reader::new(self.shared.budget);
         let (list, _held) = self.series(selector)?;
         for (labels, series) in list {
             let samples = self.samples(&series, ranged, &mut reader)?;
@@ -115,14 +115,13 @@ impl Evaluator<'_> {
             from_ns: nanoseconds(from_ms),
             to_ns: nanoseconds(end_ms.saturating_add(1)),
         };
-        let Reader { scan, samples } = reader;
+        let Reader { scan, samples, held } = reader;
         samples.clear();
         let touches = |old: &Rolled| range.from_ns < old.until_ns.saturating_add(old.width_ns);
         if let Some(rolled) = self.shared.rolled.filter(touches) {
-            *samples = self.buckets(series, range, rolled)?;
+            self.buckets(series, range, rolled, samples, held)?;
             range.from_ns = range.from_ns.max(rolled.until_ns);
         }
-        let mut held = self.shared.budget.nothing();
         let snapshot = &self.shared.snapshot;
         let scan = match scan {
             Some(scan) => {
@@ -135,17 +134,23 @@ impl Evaluator<'_> {
             let run = run.map_err(|error| QueryError::Store(error.to_string()))?;
             samples.times.extend(run.times.iter().map(|ns| ns.div_euclid(1_000_000)));
             samples.values.extend_from_slice(&run.values.to_f64());
-            held.set(16 * samples.times.len()).map_err(over)?;
+            held.set(samples.bytes()).map_err(over)?;
         }
         Ok(samples)
     }
 }
 
 /// Reads the samples of many series in one range, with the same buffers.
-#[derive(Default)]
 struct Reader {
     scan: Option<Scan>,
     samples: Samples,
+    held: HeldMemory,
+}
+
+impl Reader {
+    fn new(budget: &Budget) -> Self {
+        Self { scan: None, samples: Samples::default(), held: budget.nothing() }
+    }
 }
 
 /// Finds the newest sample at times that do not fall.
@@ -163,7 +168,7 @@ impl Newest<'_> {
         }
         let last = self.next.checked_sub(1)?;
         let (time, value) = (*self.samples.times.get(last)?, *self.samples.values.get(last)?);
-        let is_bucket = last < self.samples.buckets.len();
+        let is_bucket = self.samples.buckets.get(last).is_some_and(|some| some.count > 1);
         let age_ms =
             if is_bucket { self.range_ms.max(self.samples.width_ms) } else { self.range_ms };
         let is_new = time > end_ms.saturating_sub(age_ms);

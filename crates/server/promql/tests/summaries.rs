@@ -134,3 +134,27 @@ fn roll_ups_answer_where_no_samples_remain() {
     let (_, notes) = ask(&store, "load", 3 * PARTITION_S, 3 * PARTITION_S, 0);
     assert!(notes.infos("load").is_empty(), "{notes:?}");
 }
+
+#[test]
+fn series_that_differ_in_what_describes_them_are_one_or_refused() {
+    let store = opened(StoreOptions::default().keeping_all());
+    let mut batch = Batch::new();
+    for (name, at_s) in [("m __type__=gauge", 10), ("m __type__=counter", 20), ("n", 10)] {
+        batch.push(store.row(name.as_bytes()).unwrap(), at_s * SECOND, &[1.0]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    let result = |query: &str, start_ms: i64, step_ms: i64| {
+        let expr = promql_syntax::parse(query).unwrap();
+        let query = Query { start_ms, end_ms: 20_000, step_ms, lookback_ms: promql::LOOKBACK_MS };
+        run(&store, &expr, query, &Budget::new(Duration::from_mins(1), Memory::default(), || false))
+    };
+    let error = result("sum_over_time(m[1m])", 20_000, 0).unwrap_err().to_string();
+    assert_eq!(error, "vector cannot contain metrics with the same labelset");
+    let (answer, _) = result("sum_over_time(m[5s])", 10_000, 10_000).unwrap();
+    let Answer::Matrix(list) = answer else { unreachable!("a range query") };
+    assert_eq!(list.iter().map(|(_, points)| points.len()).collect::<Vec<_>>(), [2]);
+    let error = result("m * on () n", 20_000, 0).unwrap_err().to_string();
+    assert!(error.contains("multiple matches for labels"), "{error}");
+    let error = result("n * on () m", 20_000, 0).unwrap_err().to_string();
+    assert!(error.starts_with("found duplicate series for the match group {}"), "{error}");
+}

@@ -70,9 +70,7 @@ impl Remembered {
 
     fn insert(&self, digest: Digest, password_hash: String, now: Duration) {
         let mut entries = self.entries.lock();
-        if entries.len() >= REMEMBERED_PASSWORDS_MAX {
-            entries.retain(|_, entry| now < entry.until);
-        }
+        entries.retain(|_, entry| now < entry.until);
         if entries.len() < REMEMBERED_PASSWORDS_MAX {
             entries.insert(digest, Entry { password_hash, until: now + REMEMBERED_TIME });
         }

@@ -145,13 +145,6 @@ impl Tokens {
             .map_err(|e| Failure::internal(&e))
     }
 
-    /// Returns true if the signature of this token was verified before, so that verifying it again
-    /// costs little.
-    pub fn is_cached(&self, token: &str) -> bool {
-        let generation = self.keys.read().generation;
-        self.verified.get(token).is_some_and(|(verified_by, _)| verified_by == generation)
-    }
-
     /// Returns the claims of a token if its signature is valid and it is neither expired nor
     /// revoked. Records its time of issue in the registry, so that later revocations cover it even
     /// if the clock is put back. Accesses memory only. The caller must then call

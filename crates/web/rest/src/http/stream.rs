@@ -102,7 +102,7 @@ fn patient(patience: Patience) -> (PieceSender, Body) {
 
 /// Returns a body for bytes in memory. It holds its share of the quota until it is sent or given
 /// up.
-pub fn in_memory(bytes: Vec<u8>, quota: Share) -> Body {
+pub fn in_memory(bytes: impl Into<Bytes>, quota: Share) -> Body {
     buffered_body(bytes.into(), quota, PATIENCE)
 }
 

@@ -23,7 +23,6 @@ use tower::ServiceExt as _;
 use super::{Seen, admit, body, cors, header, headers, recognised, too_many};
 use crate::access::authentication::{basic, claims};
 use crate::access::caller::Caller;
-use crate::code::Code;
 use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::envelope::JSON;
@@ -53,7 +52,8 @@ pub(super) async fn respond(api: &Arc<Api>, request: Request, seen: &mut Seen) -
 fn refused(failure: &Failure) -> Response {
     let mut response = headers::failed(failure, JSON, error_body(failure));
     if failure.status == StatusCode::UNAUTHORIZED {
-        let challenge = HeaderValue::from_static("Basic realm=\"holdfast\"");
+        // Not Basic: a browser that keeps a password would send it for other sites.
+        let challenge = HeaderValue::from_static("Bearer realm=\"holdfast\"");
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     }
     response
@@ -84,6 +84,8 @@ async fn answer(api: &Arc<Api>, request: Request, seen: &mut Seen) -> Result<Res
     // A new request: the parameters of this route's path must not mix with those of the inner one.
     let mut request = Request::new(Body::from(body.bytes.clone()));
     *request.method_mut() = parts.method;
+    // Whether an answer may be streamed depends on it.
+    *request.version_mut() = parts.version;
     *request.uri_mut() = parts.uri;
     *request.headers_mut() = parts.headers;
     let response = match routes.oneshot(request).await {
@@ -93,9 +95,8 @@ async fn answer(api: &Arc<Api>, request: Request, seen: &mut Seen) -> Result<Res
     bounded(api, owner, response).await
 }
 
-/// Returns a caller who is known, and counts the request: by user, or by address if the caller is not
-/// known. A token or password that is costly to verify counts by address first, so that the limit of
-/// the address also limits the CPU time that strangers cost.
+/// Returns a caller who is known, and counts the request by user. It counts by address until the caller
+/// is known, so that the limit of the address also limits guesses and the CPU time that strangers cost.
 async fn authenticate(
     api: &Arc<Api>,
     source: Option<Source>,
@@ -105,36 +106,13 @@ async fn authenticate(
     if let Some(Source::Unix { uid }) = source {
         return Ok(Client { owner: Caller::Local { uid }.owner(), may_read: true });
     }
-    let shown = header(parts, &AUTHORIZATION);
-    let cheap = is_verified(api, shown);
-    if !cheap {
-        admit(api, source)?;
+    admit(api, source)?;
+    let client = verified(api, source, header(parts, &AUTHORIZATION), reader).await?;
+    if !source.is_some_and(Source::is_local) {
+        api.rate.give_back(source.and_then(Source::ip));
     }
-    match verified(api, source, shown, reader).await {
-        Ok(client) => {
-            if !cheap && !source.is_some_and(Source::is_local) {
-                api.rate.give_back(source.and_then(Source::ip));
-            }
-            let now = api.options.clock.monotonic();
-            api.user_rate.admit(&client.owner.name, now).map_err(too_many)?;
-            Ok(client)
-        }
-        Err(failure) => {
-            if cheap {
-                admit(api, source)?;
-            }
-            Err(failure)
-        }
-    }
-}
-
-/// Returns true if a token or password was verified a short time ago. Accesses memory only.
-fn is_verified(api: &Api, shown: Option<&str>) -> bool {
-    if let Ok((name, password)) = basic(shown) {
-        return api.registry.password_is_remembered(&name, &password);
-    }
-    let token = shown.and_then(|shown| shown.split_once(' ')).map(|(_, token)| token.trim());
-    token.is_some_and(|token| api.tokens.is_cached(token))
+    api.user_rate.admit(&client.owner.name, api.options.clock.monotonic()).map_err(too_many)?;
+    Ok(client)
 }
 
 async fn verified(
@@ -154,7 +132,7 @@ async fn verified(
     let login = api.registry.login_remembered(reader, &name, &password, ip);
     // Logins wait for the threads that hash.
     let time = Duration::from_millis(api.options.request_timeout_ms);
-    let late = |_| Failure::code(Code::Timeout);
+    let late = |_| Failure::busy("too many logins at once", 1);
     let user = tokio::time::timeout(time, login).await.map_err(late)??;
     let owner = Owner { name: user.name.clone(), is_local: false };
     let (api, reader) = (Arc::clone(api), reader.clone());
@@ -179,5 +157,5 @@ async fn bounded(api: &Api, owner: Owner, response: Response) -> Result<Response
     let share = api.answers.reserve(owner, size).ok_or_else(full)?;
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.map_err(|cause| Failure::internal(&cause))?.to_bytes();
-    Ok(Response::from_parts(parts, stream::in_memory(bytes.into(), share)))
+    Ok(Response::from_parts(parts, stream::in_memory(bytes, share)))
 }
