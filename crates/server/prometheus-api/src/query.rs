@@ -79,8 +79,8 @@ async fn run(served: &Served, form: &Form, times: Query) -> Result<Told, Refusal
     served.turns.run(timeout, turn).await
 }
 
-/// Refuses an answer that is not small while queries and answers that nobody has read hold all memory:
-/// the share that is sure to each query would add up with the number of connections.
+/// Refuses an answer of more than [`ANSWER_SURE`] if queries and unread answers hold all memory. Without
+/// this, the share that is sure to each query would add up with the number of connections.
 pub(crate) fn check_unread(memory: &Memory, bytes: usize) -> Result<(), Refusal> {
     if bytes > ANSWER_SURE && memory.is_over() {
         return Err(unavailable("too many answers wait for their readers: ask again later"));
