@@ -38,6 +38,7 @@ rows = []
 
 
 def row(case, subject, metric, value, unit, n):
+    value = round(value, 4)
     rows.append({"case": case, "subject": subject, "metric": metric, "value": value, "unit": unit, "n": n})
 
 
@@ -298,6 +299,9 @@ def measure(all, name, form):
 
 def measure_memory(all, form):
     for subject in all:
+        # What earlier answers took is not given back to the system.
+        subject.stop()
+        subject.start()
         idle = subject.resident("VmRSS")
         subject.forget_peak()
         subject.ask(form)
