@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """PromQL: the server's CPU per answer, next to VictoriaMetrics and Prometheus.
 
-Sends the same 24 million points (12,000 series) by remote write to each server, then asks each the same questions,
-interleaved, and checks that the answers are those of Prometheus. Prints a table and writes results/promql.json.
+Sends the same 24 million points (12,000 series) by remote write to each server, then asks each the
+same questions, interleaved, and checks that the answers are those of Prometheus. Prints a table and
+writes results/promql.json.
 
 usage: promql.py [WORD...]   (questions whose names contain a word; QUICK=1 for fewer points)
 HOLDFAST_BIN, VICTORIAMETRICS_BIN and PROMETHEUS_BIN name the programs. A missing peer is left out.

@@ -2,13 +2,13 @@
 
 use hashbrown::HashMap;
 use promql_syntax::{Aggregate, Aggregation, Expr};
+use promql_values::Labels;
+use promql_values::math::{self, Mean, Sum, nan_first, nan_last, quantile, short};
 use twox_hash::XxHash64;
 
 use crate::eval::{Emit, Evaluator, bare, text};
 use crate::rows::{Row, Rows, is_absent, over};
 use crate::{ABSENT, Eval, failed};
-use promql_values::Labels;
-use promql_values::math::{self, Mean, Sum, nan_first, nan_last, quantile, short};
 
 /// The state of one group at one step.
 #[derive(Debug, Clone)]

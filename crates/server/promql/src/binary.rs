@@ -2,12 +2,12 @@
 
 use hashbrown::HashMap;
 use promql_syntax::{Binary, BinaryOp, Cardinality, TextSpan, Type, VectorMatching};
+use promql_values::Labels;
 
 use crate::eval::{Emit, Evaluator};
 use crate::operator::{arithmetic, keeps};
 use crate::rows::{Row, Rows, is_absent, mark, over, same_labels};
 use crate::{ABSENT, Eval, QueryError};
-use promql_values::Labels;
 
 /// Returns true if the answer is no longer of the metric.
 fn drops_name(binary: &Binary) -> bool {

@@ -2,13 +2,13 @@
 //! where no two windows share a sample.
 
 use promql_syntax::{Expr, ExprKind};
+use promql_values::Labels;
 use series::{Summary, TimeRange};
 
 use crate::duration::milliseconds;
 use crate::eval::{Evaluator, bare};
 use crate::rows::{Row, over};
 use crate::{ABSENT, Eval, QueryError};
-use promql_values::Labels;
 
 /// Returns the value of a function of a window's summary, if that is all it needs. Sums are not: their
 /// last bits depend on the order.

@@ -2,6 +2,7 @@
 
 use hashbrown::HashSet;
 use promql_syntax::{Expr, ExprKind, LabelMatcher, MatchOp, VectorSelector};
+use promql_values::{DESCRIBING, Date, Labels, NAME, math};
 
 use crate::eval::{Emit, Evaluator, Ranged, bare};
 use crate::extended::Extension;
@@ -9,9 +10,6 @@ use crate::rows::{HeldRow, Row, Rows, is_absent, mark, over, same_labels};
 use crate::samples::Samples;
 use crate::window::Window;
 use crate::{ABSENT, Eval, duration, failed};
-use promql_values::Date;
-use promql_values::math;
-use promql_values::{DESCRIBING, Labels, NAME};
 
 /// Ends of the names of counters.
 const COUNTERS: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use budget::Budget;
 use promql_syntax::{Expr, ExprKind, Length, UnarySign};
+use promql_values::Labels;
 use series::{Snapshot, Store};
 
 use crate::duration::milliseconds;
@@ -15,7 +16,6 @@ use crate::rows::{HeldRow, Row, Rows, is_absent, over};
 use crate::samples::Samples;
 use crate::window::Window;
 use crate::{Eval, Query, SUBQUERY_STEP_MS, failed};
-use promql_values::Labels;
 
 /// Most steps of a subquery.
 const STEPS_MAX: usize = 4 << 20;

@@ -2,11 +2,11 @@
 
 use hashbrown::HashMap;
 use promql_syntax::{Expr, parse_float};
+use promql_values::Labels;
 
 use crate::eval::{Emit, Evaluator, bare};
 use crate::rows::{HeldRow, Row, is_absent, over};
 use crate::{ABSENT, Eval};
-use promql_values::Labels;
 
 /// Relative difference of two counts that is taken for a rounding error.
 const TOLERANCE: f64 = 1e-12;

@@ -1,9 +1,9 @@
 //! Operators between two numbers.
 
 use promql_syntax::BinaryOp;
+use promql_values::math::same;
 
 use crate::ABSENT;
-use promql_values::math::same;
 
 /// Returns the value of an operator between two numbers; 1 or 0 for a comparison.
 pub(crate) fn of_scalars(op: BinaryOp, left: f64, right: f64) -> f64 {

@@ -1,13 +1,13 @@
 //! Vectors whose order is part of the answer of an instant query.
 
 use promql_syntax::{Aggregation, At, Expr, ExprKind};
+use promql_values::Labels;
+use promql_values::math::{nan_first, nan_last};
 
 use crate::Eval;
 use crate::calls::date_part;
 use crate::eval::{Emit, Evaluator, bare, text};
 use crate::rows::Row;
-use promql_values::Labels;
-use promql_values::math::{nan_first, nan_last};
 
 /// Returns true if the order of the series is that of the expression.
 pub(crate) fn is_ordered(expr: &Expr) -> bool {

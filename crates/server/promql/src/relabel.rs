@@ -1,11 +1,11 @@
 //! `label_replace` and `label_join`.
 
 use promql_syntax::{Expr, Regexp, quote};
+use promql_values::Labels;
 
 use crate::eval::{Emit, Evaluator, string, text};
 use crate::rows::Rows;
 use crate::{Eval, QueryError, failed};
-use promql_values::Labels;
 
 impl Evaluator<'_> {
     /// Evaluates `label_replace(v, target, replacement, source, regexp)`.

@@ -2,9 +2,9 @@
 
 use budget::{Budget, HeldMemory};
 use hashbrown::HashMap;
+use promql_values::Labels;
 
 use crate::{ABSENT, Eval, QueryError};
-use promql_values::Labels;
 
 /// The values of a series, one for each step.
 pub(crate) type Row = Vec<f64>;

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use budget::Budget;
 use promql_syntax::{Expr, Type};
+use promql_values::Labels;
 use series::Store;
 
 use crate::eval::{Evaluator, Grid, Shared, string};
@@ -12,7 +13,6 @@ use crate::rolled::Rolled;
 use crate::rows::{Row, is_absent, over};
 use crate::window::Window;
 use crate::{Answer, Eval, Points, Query, QueryError, order};
-use promql_values::Labels;
 
 pub(crate) fn run(
     store: &Store,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use budget::{Budget, HeldMemory};
 use promql_syntax::{At, LabelMatcher, MatchOp, VectorSelector};
+use promql_values::{Labels, NAME};
 use series::{Direction, Scan, Series, Store, Test, TimeRange};
 
 use crate::duration::milliseconds;
@@ -14,7 +15,6 @@ use crate::rows::{is_absent, over};
 use crate::samples::Samples;
 use crate::window::Window;
 use crate::{Eval, QueryError};
-use promql_values::{Labels, NAME};
 
 impl Evaluator<'_> {
     /// Returns the time of modifier `@`.

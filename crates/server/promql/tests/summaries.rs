@@ -130,7 +130,7 @@ fn roll_ups_answer_where_no_samples_remain() {
         info.contains("of samples before 14400 only summaries of up to 300 s remain"),
         "{info}"
     );
-    // Where samples remain, nothing is said.
+    // An answer from samples alone has no info.
     let (_, notes) = ask(&store, "load", 3 * PARTITION_S, 3 * PARTITION_S, 0);
     assert!(notes.infos("load").is_empty(), "{notes:?}");
 }

@@ -175,7 +175,7 @@ async fn known_callers_count_by_user_and_others_by_address() {
     let late = one_plus_one(&world, &wrong).await;
     assert_eq!((late.status, late.header("retry-after")), (StatusCode::TOO_MANY_REQUESTS, "61"));
     assert_eq!(late.json()["errorType"], "too_many_requests");
-    // An answer to the right password would tell a guesser that it is right.
+    // Refused, too: an answer would confirm a correct guess.
     assert_eq!(one_plus_one(&world, &right).await.status, StatusCode::TOO_MANY_REQUESTS);
     world.clock.advance(Duration::from_secs(61));
     assert_eq!(one_plus_one(&world, &right).await.status, StatusCode::OK);

@@ -84,7 +84,7 @@ async fn answer(api: &Arc<Api>, request: Request, seen: &mut Seen) -> Result<Res
     // A new request: the parameters of this route's path must not mix with those of the inner one.
     let mut request = Request::new(Body::from(body.bytes.clone()));
     *request.method_mut() = parts.method;
-    // Whether an answer may be streamed depends on it.
+    // Clients of HTTP/1.0 get no streamed answers.
     *request.version_mut() = parts.version;
     *request.uri_mut() = parts.uri;
     *request.headers_mut() = parts.headers;
