@@ -2,6 +2,10 @@
 # One comparison: builds it, installs the peers it needs from Debian, runs it, prints its table.
 # usage: run.sh NAME   (QUICK=1 for a short one)
 set -euo pipefail
+# Paths are relative to the caller's folder, as everywhere.
+for path in HOLDFAST_BIN PROMETHEUS_BIN VICTORIAMETRICS_BIN TREE; do
+  [ -z "${!path:-}" ] || export "$path=$(realpath -- "${!path}")"
+done
 cd "$(dirname "$0")"
 name=$1
 case "$name" in

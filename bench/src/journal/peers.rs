@@ -171,7 +171,7 @@ impl Log for RaftEngine {
     fn append_record(&self, writer: usize, record: &[u8]) -> anyhow::Result<()> {
         let mut batch = LogBatch::default();
         let (key, value) = record.split_at(8);
-        batch.append_record(writer as u64 + 1, key.to_vec(), value.to_vec())?;
+        batch.put(writer as u64 + 1, key.to_vec(), value.to_vec())?;
         self.0.write(&mut batch, true)?;
         Ok(())
     }

@@ -149,11 +149,13 @@ impl Agent {
     }
 
     async fn once(&mut self, to: std::net::SocketAddr, body: &[u8]) -> anyhow::Result<Sent> {
+        // Each agent is one start of its program on a machine of its own.
+        let instance = format!("{0:x}.{0:x}.{0:x}", self.id);
         let head = format!(
-            "POST /stateful HTTP/1.1\r\nhost: localhost\r\nx-session-id: fim-..{}-{}\r\n\
-             content-length: {}\r\n\r\n",
-            self.id,
+            "POST /stateful HTTP/1.1\r\nhost: localhost\r\nx-session-id: fim-{instance}-{}\r\n\
+             {}: {instance}.10000\r\ncontent-length: {}\r\n\r\n",
             self.sessions,
+            link::HEADER_INSTANCE,
             body.len()
         );
         let line = match &mut self.line {
