@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Installs the binaries that tools.txt pins into target/tools. Prints the path of TOOL, or fails where
+# there is none: without pip, or on another machine than x86-64.
+# usage: tools.sh TOOL
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=target/tools
+mkdir -p target
+# Parts of the tests run at the same time.
+exec 9> target/tools.lock
+flock 9
+if ! cmp -s tests/tools.txt "$folder/tools.txt"; then
+  rm -rf "$folder"
+  python3 -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+    --root-user-action=ignore --target "$folder" -r tests/tools.txt > /dev/null || true
+  mkdir -p "$folder"
+  # Last, so that an interrupted installation is repeated.
+  cp tests/tools.txt "$folder/tools.txt"
+fi
+[ -x "$folder/bin/$1" ] || exit 1
+echo "$PWD/$folder/bin/$1"
