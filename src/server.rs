@@ -21,7 +21,7 @@ use registry::{ControlError, Registry, RegistryOptions, SqliteControl};
 use replication::follow::Marker;
 use replication::{ShipOptions, Shipping};
 use rustls::server::ResolvesServerCert;
-use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsOptions, Timeouts};
+use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsOptions, SilenceOptions, Timeouts};
 use sigma::RuleFolder;
 use state::{Retention, SqliteState, StateError, StateOptions, StateStore};
 use tokio::sync::watch;
@@ -414,6 +414,10 @@ fn sessions_options(
         names: names_of(config.agents.listen, &config.agents.names),
         unix: Some(folder.path().join(&config.agents.socket)),
         allowed_uids,
+        silence: SilenceOptions {
+            quiet_start: config.agents.quiet_start,
+            ..SilenceOptions::default()
+        },
         clock: clock.clone(),
         boot: sync::Machine::of_host().boot,
         local: Some(local.layer(map_request(as_local_source))),

@@ -59,7 +59,8 @@ impl Default for ServerConfig {
 impl ServerConfig {
     /// Returns an error for the first value that no server can run with. The error names its key.
     pub(crate) fn validate(&self) -> anyhow::Result<()> {
-        let (second, year) = (Duration::from_secs(1), Duration::from_hours(365 * 24));
+        let (second, hour) = (Duration::from_secs(1), Duration::from_hours(1));
+        let year = Duration::from_hours(365 * 24);
         within("api.token_timeout", &self.api.token_timeout, &second, &year)?;
         within("api.request_timeout", &self.api.request_timeout, &second, &year)?;
         within("auth.workers", &self.auth.workers, &1, &50)?;
@@ -79,11 +80,11 @@ impl ServerConfig {
         within("auth.block_time", &self.auth.block_time, &second, &year)?;
         let silent = &self.agents.disconnection_time;
         within("agents.disconnection_time", silent, &second, &year)?;
+        within("agents.quiet_start", &self.agents.quiet_start, &Duration::ZERO, &hour)?;
         within("cache.ttl", &self.cache.ttl, &Duration::ZERO, &CACHE_TTL_MAX)?;
         within("journal.segment_mib", &self.journal.segment_mib, &1, &1024)?;
         let most = 1_u64 << 50;
         within("journal.follow_bytes_max", &self.journal.follow_bytes_max, &(1 << 20), &most)?;
-        let hour = Duration::from_hours(1);
         within("retention.events_age", &self.retention.events_age, &hour, &(year * 100))?;
         within("retention.events_gib", &self.retention.events_gib, &1, &1_048_576)?;
         self.series.validate("series.")?;
@@ -190,6 +191,8 @@ pub(crate) struct AgentsConfig {
     pub(crate) allowed_uids: Vec<u32>,
     #[serde(deserialize_with = "duration")]
     pub(crate) disconnection_time: Duration,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) quiet_start: Duration,
     pub(crate) connections_max: usize,
     pub(crate) in_flight_mib: usize,
     pub(crate) share_mib: usize,
@@ -221,6 +224,7 @@ impl Default for AgentsConfig {
             socket: "holdfast.sock".into(),
             allowed_uids: Vec::new(),
             disconnection_time: Duration::from_mins(15),
+            quiet_start: sessions::SilenceOptions::default().quiet_start,
             connections_max: 20_000,
             in_flight_mib: 256,
             share_mib: 40,
