@@ -31,8 +31,8 @@ use writers::WriterQueue;
 const DATASET: i64 = 1;
 const DIRECTORY: i64 = 1;
 const BLOCK: BlockPlace = BlockPlace { dataset: DATASET, directory: DIRECTORY, block: 0 };
-/// Most preemptions in one interleaving. Three are enough for a lost wake-up or a late update of
-/// the catalog, and keep the run at seconds instead of hours.
+/// Most preemptions in one interleaving; a soak test allows one more. Three are enough for a lost
+/// wake-up or a late update of the catalog, and keep the run at seconds instead of hours.
 const PREEMPTIONS_MAX: usize = 3;
 
 type Name = &'static str;
@@ -266,7 +266,8 @@ fn cycle(queue: &Queue, server: &mut Server, mut lose: bool) {
 fn race(names: &'static [Name], first: &[Change], second: &[Change], lose: bool) {
     let (first, second) = (first.to_vec(), second.to_vec());
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS_MAX);
+    let soak = std::env::var_os("HOLDFAST_SOAK").is_some();
+    builder.preemption_bound = Some(PREEMPTIONS_MAX + usize::from(soak));
     builder.check(move || {
         let queue = Arc::new(Queue::holding(names));
         let producers: Vec<_> = [first.clone(), second.clone()]

@@ -36,7 +36,7 @@ mod events;
 mod feed;
 mod files;
 mod gather;
-#[cfg(all(test, loom))]
+#[cfg(all(test, feature = "loom"))]
 mod hand_off_model;
 mod head;
 mod inner;

@@ -5,7 +5,7 @@
 //! gathers, so under load many writers share one flush. A single writer does not wait, unless a
 //! window is set. With a window, a leader whose group is small waits for more jobs.
 //!
-//! Invariants, checked for every interleaving by the tests under `cfg(loom)`: every job is
+//! Invariants, checked for every interleaving by the tests under the feature `loom`: every job is
 //! committed and answered exactly once, jobs of one writer are committed in their order, and no
 //! writer sleeps while the queue has a job and no leader.
 //!
@@ -17,9 +17,9 @@ use std::mem;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 use loom::sync::{Condvar, Mutex, MutexGuard};
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Number of a job in the queue.
@@ -127,7 +127,7 @@ impl<J, A> WriterQueue<J, A> {
     }
 
     /// Waits for more jobs within the window.
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     fn gather<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<J, A>>,
@@ -147,7 +147,7 @@ impl<J, A> WriterQueue<J, A> {
     }
 
     /// Returns at once, because the model has no time.
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     fn gather<'a>(
         &'a self,
         state: MutexGuard<'a, State<J, A>>,
@@ -157,16 +157,26 @@ impl<J, A> WriterQueue<J, A> {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, feature = "loom"))]
 mod model {
     use loom::sync::{Arc, Mutex};
     use loom::thread;
 
     use super::WriterQueue;
 
+    /// Most preemptions in one interleaving; a soak test has no limit.
+    const PREEMPTIONS_MAX: usize = 3;
+
+    fn check_interleavings(run: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        let soak = std::env::var_os("HOLDFAST_SOAK").is_some();
+        builder.preemption_bound = (!soak).then_some(PREEMPTIONS_MAX);
+        builder.check(run);
+    }
+
     #[test]
     fn every_interleaving_commits_and_answers_each_job_once() {
-        loom::model(|| {
+        check_interleavings(|| {
             let line: Arc<WriterQueue<u32, u32>> = Arc::new(WriterQueue::default());
             let committed: Arc<Mutex<Vec<u32>>> = Arc::default();
             let write =
@@ -196,7 +206,7 @@ mod model {
 
     #[test]
     fn three_concurrent_writers_are_all_answered() {
-        loom::model(|| {
+        check_interleavings(|| {
             let line: Arc<WriterQueue<u32, u32>> = Arc::new(WriterQueue::default());
             let others: Vec<_> = [1, 2]
                 .into_iter()
@@ -213,7 +223,7 @@ mod model {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use std::sync::Arc;
     use std::thread;

@@ -67,7 +67,7 @@ use std::time::{Duration, Instant};
 mod group;
 mod keep;
 mod lead;
-#[cfg(all(test, loom))]
+#[cfg(all(test, feature = "loom"))]
 mod model;
 
 use group::{Forming, Ticket};

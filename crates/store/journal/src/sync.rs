@@ -1,8 +1,8 @@
 //! The locks of the gate, with a second implementation for loom (`make loom`).
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 pub(crate) use model::{Condvar, Mutex, MutexGuard};
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub(crate) use real::{Condvar, Mutex, MutexGuard};
 
 /// The result of a wait with a time limit.
@@ -11,7 +11,7 @@ pub(crate) struct Woken<'a, T> {
     pub(crate) timed_out: bool,
 }
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod real {
     use std::time::Instant;
 
@@ -47,7 +47,7 @@ mod real {
     }
 }
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 mod model {
     use std::time::Instant;
 

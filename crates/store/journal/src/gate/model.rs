@@ -18,12 +18,14 @@ use crate::options::{Durability, Layout, Options};
 
 type Appended = Result<AppendOutcome, AppendError>;
 
-/// Maximum number of preemptions. Allowing more takes hours and hardly ever finds a new case.
+/// Maximum number of preemptions; a soak test allows one more. More take hours and hardly ever find a
+/// new case.
 const PREEMPTIONS: usize = 2;
 
 fn model(run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
+    let soak = std::env::var_os("HOLDFAST_SOAK").is_some();
+    builder.preemption_bound = Some(PREEMPTIONS + usize::from(soak));
     builder.max_branches = 20_000;
     builder.check(run);
 }
