@@ -14,7 +14,7 @@ BIN ?=
 INSTALL = PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" \
 	BIN="$(or $(BIN),target/release/holdfast)" ./packaging/install.sh
 
-.PHONY: help up build install packages uninstall test quick check unit loom page fuzz-api promqltest prometheus netdata machines soak fuzz clean
+.PHONY: help up build install packages uninstall test quick check unit loom page fuzz-api promqltest prometheus netdata machines soak bench-all fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,44 +37,43 @@ packages: ## A .deb, a .rpm, an OCI image, a tarball and the debug symbols in di
 uninstall: ## Take it away again; configuration and data stay
 	@$(INSTALL) uninstall
 
-test: check unit loom page fuzz-api promqltest ## Everything that must pass before a change lands
-	@echo "make test: all passed"
+test: ## Everything that must pass before a change lands
+	@./tests/run.sh check unit loom page fuzz-api promqltest
 
-quick: ## Formatting, lints and the unit tests that start no process
+quick: ## Formatting, lints, checks of the tree and the unit tests that start no process
 	cargo fmt --all --check
 	cargo clippy --workspace -- $(LINT)
-	cargo test --workspace --lib --bins --quiet
+	@./tests/unit.sh --workspace --lib --bins
 
-check: ## Formatting, lints, documentation, dashboard files, and that the fuzzers build
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- $(LINT)
-	RUSTDOCFLAGS="$(LINT)" cargo doc --workspace --no-deps --document-private-items --quiet
-	./tests/packages.sh c++ g++
-	RUSTFLAGS="--cfg fuzzing $(LINT)" cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
-	./tests/ui.sh
+check: ## Formatting, lints, documentation, dashboard files, and that the fuzzers and benches build
+	@./tests/check.sh
 
 unit: ## All Rust tests: units, models, crash images, real processes
-	cargo test --workspace
+	@./tests/unit.sh
 
-loom: ## The hand-offs between writers of journal and queue, and who tells, in every order of events
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-journal --lib model
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-queue -p holdfast-writers --lib model
+loom: ## The hand-offs between writers of journal and queue in every order of events
+	cargo test -p holdfast-journal -p holdfast-queue -p holdfast-writers \
+		--features holdfast-journal/loom,holdfast-queue/loom --lib model
 
-page: ## The dashboard in a real Chromium against the real binary
-	cargo build --bin holdfast
-	./tests/page.sh
+# The program that the next targets start: BIN, or a debug build.
+program = $(if $(BIN),,cargo build --quiet --bin holdfast)
+with_program = HOLDFAST_BIN="$(abspath $(or $(BIN),target/debug/holdfast))"
 
-fuzz-api: ## A client and property-based requests from the OpenAPI document, against the real binary
-	cargo build --bin holdfast
-	./tests/fuzz_api.sh
+page: ## The dashboard in a real Chromium against the real program (BIN)
+	$(program)
+	@$(with_program) ./tests/page.sh
 
-promqltest: ## PromQL against that of Prometheus 3.16, whose Go module is downloaded
-	cargo build --bin holdfast
-	./tests/promqltest.sh
+fuzz-api: ## A client and property-based requests from the OpenAPI document (BIN)
+	$(program)
+	@$(with_program) ./tests/fuzz_api.sh
+
+promqltest: ## PromQL against that of Prometheus 3.16, whose Go module is downloaded (BIN)
+	$(program)
+	@$(with_program) ./tests/promqltest.sh
 
 prometheus: ## A real Prometheus 3.16, built from its Go module, that writes to the series store and reads it
-	cargo build --bin holdfast
-	./tests/prometheus.sh
+	$(program)
+	@$(with_program) ./tests/prometheus.sh
 
 netdata: ## A real netdata (Debian) against the series store's OpenTSDB port
 	./tests/netdata.sh
@@ -87,6 +86,12 @@ soak: ## The same tests with much larger numbers (hours; SOAK=N scales them)
 	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 200 * $(SOAK) )) HOLDFAST_DOCUMENTS=100000 \
 	HOLDFAST_STOPS=$$(( 60 * $(SOAK) )) HOLDFAST_SERIES=100000 HOLDFAST_CRASHES=$$(( 100000 * $(SOAK) )) \
 	HOLDFAST_SAMPLES=18000000 PROPTEST_CASES=$$(( 256 * $(SOAK) )) cargo test --workspace --release -- --nocapture
+	HOLDFAST_SOAK=$(SOAK) $(MAKE) loom
+	QUICK=1 $(MAKE) bench-all
+
+bench-all: ## Every comparison, one after the other (QUICK=1 for a short run of each)
+	@set -e; for name in scan queue journal amplification sync series cache api realtime promql; do \
+		echo "== bench-$$name"; ./bench/run.sh $$name; done
 
 bench-%: ## One comparison with peers, e.g. bench-scan (QUICK=1 for a short one)
 	./bench/run.sh $*

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Unpacks the OCI image and runs it in namespaces as its configuration says: the server answers, and
-# ends with exit code 0. Without root or namespaces the test prints why it is skipped.
+# ends with exit code 0. Without root or namespaces the test is skipped.
 # usage: image.sh
 #   BIN  the program to package (target/debug/holdfast)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$(realpath -- "${BIN:-target/debug/holdfast}")
-[ "$(id -u)" = 0 ] || { echo "SKIPPED: chroot needs root"; exit 0; }
-unshare --mount --net --pid --fork true || { echo "SKIPPED: no namespaces here"; exit 0; }
+[ "$(id -u)" = 0 ] || { tests/skip.sh image "chroot needs root"; exit 0; }
+unshare --mount --net --pid --fork true || { tests/skip.sh image "no namespaces here"; exit 0; }
 tests/packages.sh curl curl
 tests/packages.sh ip iproute2
 work=$(mktemp -d)

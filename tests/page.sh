@@ -6,4 +6,4 @@ cd "$(dirname "$0")"
 ./packages.sh python3 python3
 cd page
 npm ci --no-audit --no-fund --loglevel=error
-node --test --test-timeout=1200000 page.test.mjs items.test.mjs causes.test.mjs
+node --test --test-reporter=spec --test-timeout=1200000 page.test.mjs items.test.mjs causes.test.mjs

@@ -2,15 +2,15 @@
 # Builds Prometheus 3.16 from its Go module and runs it against the series store: one sends by remote
 # write, and another answers queries by remote read.
 # usage: prometheus.sh
-#   BIN         the program (target/debug/holdfast)
-#   PROMETHEUS  a Prometheus to run instead of building one
+#   HOLDFAST_BIN  the program (target/debug/holdfast)
+#   PROMETHEUS    a Prometheus to run instead of building one
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v go >/dev/null || {
-    echo "SKIPPED: no go"
+    tests/skip.sh prometheus "go is not installed"
     exit 0
 }
-bin=$(realpath "${BIN:-target/debug/holdfast}")
+bin=$(realpath "${HOLDFAST_BIN:-target/debug/holdfast}")
 prometheus=$(realpath -m "${PROMETHEUS:-target/prometheus/prometheus}")
 cd tests/promqltest
 if [ ! -x "$prometheus" ]; then

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Compares PromQL with that of Prometheus 3.16, whose module is downloaded. BIN names the program.
+# Compares PromQL with that of Prometheus 3.16, whose module is downloaded. HOLDFAST_BIN names the program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v go >/dev/null || {
-    echo "SKIPPED: no go"
+    tests/skip.sh promqltest "go is not installed"
     exit 0
 }
-bin=$(realpath "${BIN:-target/debug/holdfast}")
+bin=$(realpath "${HOLDFAST_BIN:-target/debug/holdfast}")
 folder=$(mktemp -d)
 coproc server { exec "$bin" series serve --data "$folder/data" --http 127.0.0.1:0 --resp off --udp off --opentsdb off; }
 pid=$server_PID
@@ -17,4 +17,4 @@ while [ -z "$address" ] && read -r line <&"${server[0]}"; do
 done
 [ -n "$address" ] || { echo "the series store did not start"; exit 1; }
 cd tests/promqltest
-HOLDFAST=$bin HOLDFAST_SERIES=${address%/} go test -count=1 ./... "$@"
+HOLDFAST=$bin HOLDFAST_SERIES=${address%/} go test -count=1 -v ./... "$@"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Installs, upgrades and removes the .rpm in a root folder of its own. Without root or rpmbuild the test
-# prints why it is skipped.
+# is skipped.
 # usage: rpm.sh
 #   BIN  the program to package (target/debug/holdfast)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$(realpath -- "${BIN:-target/debug/holdfast}")
-[ "$(id -u)" = 0 ] || { echo "SKIPPED: rpm --root needs root"; exit 0; }
-tests/packages.sh rpmbuild rpm || { echo "SKIPPED: rpmbuild cannot be installed here"; exit 0; }
+[ "$(id -u)" = 0 ] || { tests/skip.sh rpm "rpm --root needs root"; exit 0; }
+tests/packages.sh rpmbuild rpm || { tests/skip.sh rpm "rpmbuild cannot be installed here"; exit 0; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root

@@ -14,9 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use commit::{Commit, CommitError, CommitOptions, Committed};
-use device::{
-    Device, DeviceError, DiskFault, FaultError, FaultyFolder, FaultyRequest, Fs, available,
-};
+use device::{Device, DiskFault, FaultError, FaultyFolder, FaultyRequest, Fs, available};
 use journal::{Journal, OpenError, Options};
 use model::{AgentId, Dataset, EventBody, Incarnation, Overlay, Record, SessionRecord, Write};
 use state::{ChangeQuery, Reader, SqliteState, StateOptions, StateStore as _};
@@ -195,20 +193,9 @@ fn assert_kept(it: &Submitted, state: &SqliteState) {
     assert_eq!(documents, found.len() as u64, "event and document are one record");
 }
 
-/// Returns what a test needs, or prints the reason why there is none.
-fn had<T>(made: Result<T, DeviceError>) -> Option<T> {
-    match made {
-        Err(DeviceError::Unavailable(why)) => {
-            eprintln!("skipped: {why}");
-            None
-        }
-        made => Some(made.unwrap()),
-    }
-}
-
 #[test]
 fn acknowledged_records_survive_faults_of_the_state() {
-    let Some(folder) = had(FaultyFolder::new()) else { return };
+    let Some(folder) = device::or_skip(FaultyFolder::new()) else { return };
     let work = |_: &Path, it: &mut Submitted| work(it);
     let check = |_: &Path, it: &mut Submitted| check_and_close(it);
     let runs = folder.fail_each(step(31), |folder| prepare(folder, false), work, check);
@@ -219,7 +206,7 @@ fn acknowledged_records_survive_faults_of_the_state() {
 
 #[test]
 fn acknowledged_records_survive_faults_of_the_data_folder() {
-    let Some(folder) = had(FaultyFolder::new()) else { return };
+    let Some(folder) = device::or_skip(FaultyFolder::new()) else { return };
     let runs = folder.fail_each(
         step(17),
         |folder| prepare(folder, true),
@@ -232,7 +219,7 @@ fn acknowledged_records_survive_faults_of_the_data_folder() {
 /// A flush that succeeds after a failed one does not cover what the failed one did not write.
 #[test]
 fn failed_checkpoint_refuses_records_until_a_restart() {
-    let Some(folder) = had(FaultyFolder::new()) else { return };
+    let Some(folder) = device::or_skip(FaultyFolder::new()) else { return };
     let mut it = prepare(folder.path(), false);
     let (commit, _) = it.try_open().unwrap();
     it.submit(&commit, "before");
@@ -254,7 +241,7 @@ fn failed_checkpoint_refuses_records_until_a_restart() {
 
 #[test]
 fn acknowledged_records_survive_device_faults_and_a_power_cut() {
-    if had(available(Fs::Ext4)).is_none() {
+    if device::or_skip(available(Fs::Ext4)).is_none() {
         return;
     }
     let mut device = Device::new(64 << 20).unwrap();

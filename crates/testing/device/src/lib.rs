@@ -216,6 +216,22 @@ impl Device {
     }
 }
 
+/// Returns what a test made, or skips the test and returns `None` if it is unavailable here.
+///
+/// # Panics
+/// On any other error.
+pub fn or_skip<T>(made: Result<T, DeviceError>) -> Option<T> {
+    match made {
+        Err(DeviceError::Unavailable(why)) => {
+            needs::skip(why);
+            None
+        }
+        #[expect(clippy::panic, reason = "a test that cannot go on fails")]
+        Err(error) => panic!("{error}"),
+        Ok(made) => Some(made),
+    }
+}
+
 /// Checks that a device with this file system is available on this machine.
 ///
 /// # Errors

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 
 use env::clock::{Clock, SystemClock};
@@ -17,11 +17,11 @@ use crate::{Commit, CommitOptions};
 const CHILD: &str = "HOLDFAST_COMMIT_CHILD";
 const ROUNDS: u64 = 6;
 
-/// Submits from several tasks until killed, and prints each acknowledged record. Does nothing
-/// unless run as the child.
+/// Submits from several tasks until killed, and prints each acknowledged record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kill_test_child_submits_until_killed() {
-    let Some(dir) = std::env::var_os(CHILD) else { return };
+#[ignore = "started by the test that kills it"]
+async fn submit_until_killed() {
+    let dir = std::env::var_os(CHILD).unwrap();
     let round = std::env::var("HOLDFAST_ROUND").unwrap();
     let dir = std::path::PathBuf::from(dir);
     let options = CommitOptions { checkpoint_records: 200, ..CommitOptions::default() };
@@ -45,9 +45,7 @@ async fn submit_for_ever(commit: Arc<Commit>, prefix: String) {
 }
 
 fn start(folder: &DataFolder, round: u64) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "--test-threads=1"])
-        .arg("tests::kills::kill_test_child_submits_until_killed")
+    needs::own_process(module_path!(), "submit_until_killed")
         .env(CHILD, &folder.dir)
         .env("HOLDFAST_ROUND", round.to_string())
         .stdout(Stdio::piped())

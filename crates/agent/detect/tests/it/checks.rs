@@ -1,0 +1,302 @@
+//! Checks of single names and directories compare exactly what they name.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::common::{self, Bench, Folder, assert_kind, check, field_names, only};
+use detect::{Rules, Watch};
+use model::notification::Seen;
+use model::{Attribution, ChangeKind, CoverageKind, Depth};
+
+fn watched(f: &Folder) -> Bench {
+    let b = Bench::of(&f.path);
+    b.scan();
+    b.store.coverage();
+    b
+}
+
+#[test]
+fn check_of_a_name_leaves_other_names_alone() {
+    let f = Folder::new();
+    let (one, other) = (f.write("d/one", "1"), f.write("d/other", "1"));
+    let b = watched(&f);
+    fs::write(&one, "2").unwrap();
+    fs::write(&other, "2").unwrap();
+    let report = b.check([one.as_path()]);
+    assert_eq!((report.counts.files, report.counts.modified), (1, 1));
+    assert_kind(&only(b.store.changes()), ChangeKind::Modified, &one);
+    b.check([other.as_path()]);
+    assert_kind(&only(b.store.changes()), ChangeKind::Modified, &other);
+    assert_eq!(b.scan().counts.changes(), 0);
+}
+
+#[test]
+fn save_by_rename_is_one_modification_with_before_and_after() {
+    let f = Folder::new();
+    let path = f.write("file", "old");
+    let b = watched(&f);
+    let temporary = f.write("file.tmp", "new");
+    fs::rename(&temporary, &path).unwrap();
+    b.check([temporary.as_path(), path.as_path()]);
+    let change = only(b.store.changes());
+    assert_kind(&change, ChangeKind::Modified, &path);
+    assert!(change.before.is_some() && field_names(&change).contains(&"hash"));
+}
+
+#[test]
+fn rename_to_a_new_name_is_a_move() {
+    let f = Folder::new();
+    let old = f.write("a/old", "x");
+    f.write("b/stays", "x");
+    let b = watched(&f);
+    let new = f.at("b/new");
+    fs::rename(&old, &new).unwrap();
+    b.check([old.as_path(), new.as_path()]);
+    let change = only(b.store.changes());
+    assert_kind(&change, ChangeKind::Moved, &new);
+    assert_eq!(change.from.map(|key| common::path_of(&key)), Some(old));
+    assert!(change.fields.is_empty(), "{:?}", change.fields);
+    assert_eq!(b.scan().counts.changes(), 0);
+}
+
+#[test]
+fn new_directory_is_compared_completely() {
+    let f = Folder::new();
+    let b = watched(&f);
+    f.write("new/deep/file", "x");
+    b.check([f.at("new").as_path()]);
+    let created = |name: &str| ("created", f.at(name));
+    let expected = [created("new"), created("new/deep"), created("new/deep/file")];
+    assert_eq!(b.store.reported_changes(), expected);
+}
+
+#[test]
+fn directory_and_below_differ_in_depth() {
+    let f = Folder::new();
+    let (upper, lower) = (f.write("d/upper", "1"), f.write("d/e/lower", "1"));
+    let b = watched(&f);
+    fs::write(&upper, "2").unwrap();
+    fs::write(&lower, "2").unwrap();
+    b.run_checks(&[check(&f.at("d"), Depth::Directory)]);
+    assert_eq!(b.store.reported_changes(), [("modified", upper)]);
+    b.run_checks(&[check(&f.path, Depth::Below)]);
+    assert_eq!(b.store.reported_changes(), [("modified", lower)]);
+}
+
+#[test]
+fn name_in_a_removed_directory_deletes_the_directory() {
+    let f = Folder::new();
+    let inside = f.write("gone/deep/file", "x");
+    let b = watched(&f);
+    fs::remove_dir_all(f.at("gone")).unwrap();
+    b.check([inside.as_path()]);
+    let deleted = |name: &str| ("deleted", f.at(name));
+    let expected = [deleted("gone"), deleted("gone/deep"), deleted("gone/deep/file")];
+    assert_eq!(b.store.reported_changes(), expected);
+}
+
+#[test]
+fn replaced_directory_is_compared_completely() {
+    let f = Folder::new();
+    f.write("d/old", "x");
+    f.write("spare/new", "x");
+    let b = watched(&f);
+    rustix::fs::renameat_with(
+        rustix::fs::CWD,
+        f.at("d"),
+        rustix::fs::CWD,
+        f.at("spare"),
+        rustix::fs::RenameFlags::EXCHANGE,
+    )
+    .unwrap();
+    b.check([f.at("d").as_path(), f.at("spare").as_path()]);
+    b.store.changes();
+    assert!(b.store.get(&f.at("d/new")).is_some() && b.store.get(&f.at("d/old")).is_none());
+    assert!(b.store.get(&f.at("spare/old")).is_some());
+    assert_eq!(b.scan().counts.changes(), 0);
+}
+
+#[test]
+fn name_outside_the_rules_is_skipped() {
+    let f = Folder::new();
+    f.write("in/d/file", "x");
+    let watch = Watch {
+        ignore: vec!["*.swp".into(), "/cache/".into()],
+        max_depth: Some(2),
+        ..Watch::new(f.at("in"))
+    };
+    let b = Bench::of_watch(watch);
+    b.scan();
+    let names = ["in/d/x.swp", "in/cache/deep/file", "in/d/e/deeper", "out"];
+    let paths: Vec<PathBuf> = names.iter().map(|name| f.write(name, "x")).collect();
+    b.check(paths.iter().map(PathBuf::as_path));
+    // The directory is within the depth, what it contains is not.
+    assert_eq!(b.store.reported_changes(), [("created", f.at("in/d/e"))]);
+    assert_eq!(b.scan().counts.changes(), 0);
+}
+
+#[test]
+fn root_itself_is_checked_by_its_name() {
+    let f = Folder::new();
+    f.write("root/file", "x");
+    let root = f.at("root");
+    let b = Bench::of(&root);
+    b.scan();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o711)).unwrap();
+    b.check([root.as_path()]);
+    let change = only(b.store.changes());
+    assert_kind(&change, ChangeKind::Modified, &root);
+    assert_eq!(field_names(&change), ["mode"]);
+}
+
+#[test]
+fn missing_root_is_a_gap_and_deletes_nothing() {
+    let f = Folder::new();
+    let inside = f.write("root/file", "x");
+    let b = Bench::of(&f.at("root"));
+    b.scan();
+    b.store.coverage();
+    fs::remove_dir_all(f.at("root")).unwrap();
+    b.check([inside.as_path()]);
+    assert!(b.store.changes().is_empty());
+    assert_eq!(b.store.gaps(), [CoverageKind::RootGone]);
+    f.write("root/file", "y");
+    b.run_checks(&[check(&f.at("root"), Depth::Below)]);
+    let paths: Vec<PathBuf> = b.store.reported_changes().into_iter().map(|c| c.1).collect();
+    assert!(paths.contains(&inside), "{paths:?}");
+    assert_eq!(b.store.gaps(), [CoverageKind::RootGone], "the gap is closed");
+}
+
+#[test]
+fn file_as_root_is_checked() {
+    let f = Folder::new();
+    let path = f.write("single", "1");
+    let b = Bench::of(&path);
+    b.scan();
+    fs::write(&path, "2").unwrap();
+    b.check([path.as_path()]);
+    assert_kind(&only(b.store.changes()), ChangeKind::Modified, &path);
+    fs::rename(f.write("tmp", "3"), &path).unwrap();
+    b.check([path.as_path()]);
+    assert_kind(&only(b.store.changes()), ChangeKind::Modified, &path);
+}
+
+#[test]
+fn name_behind_a_followed_link_is_checked() {
+    let f = Folder::new();
+    f.write("out/file", "1");
+    f.write("in/x", "x");
+    symlink(f.at("out"), f.at("in/link")).unwrap();
+    let watch = Watch { follow_symlinks: true, ..Watch::new(f.at("in")) };
+    let b = Bench::of_watch(watch);
+    b.scan();
+    f.write("out/file", "2");
+    let path = f.at("in/link/file");
+    b.check([path.as_path()]);
+    assert_kind(&only(b.store.changes()), ChangeKind::Modified, &path);
+}
+
+#[test]
+fn overlapping_checks_report_each_change_once() {
+    let f = Folder::new();
+    let inside = f.write("d/e/file", "1");
+    let b = watched(&f);
+    fs::write(&inside, "2").unwrap();
+    let created = f.write("d/e/new/x", "1");
+    b.run_checks(&[
+        check(&inside, Depth::Name),
+        check(&created, Depth::Name),
+        check(&f.at("d/e"), Depth::Directory),
+        check(&f.at("d"), Depth::Below),
+    ]);
+    let expected = [("created", f.at("d/e/new")), ("created", created), ("modified", inside)];
+    assert_eq!(b.store.reported_changes(), expected);
+}
+
+#[test]
+fn writer_is_named_only_for_the_name_that_it_changed() {
+    let f = Folder::new();
+    let b = watched(&f);
+    let directory = f.at("new");
+    f.write("new/by someone else", "x");
+    let actor = model::Actor { attribution: Attribution::Exact, ..model::Actor::default() };
+    let seen = Seen { first_us: 5, last_us: 7, notices: 2, actors: vec![actor], ..Seen::default() };
+    let mut named = check(&directory, Depth::Name);
+    named.seen = Some(Arc::new(seen.clone()));
+    b.run_checks(&[named]);
+    for change in b.store.changes() {
+        let told = change.seen.expect("found by a check");
+        if common::path_of(&change.key) == directory {
+            assert_eq!(*told, seen);
+        } else {
+            assert!(told.actors.is_empty(), "the writer of the entry is not known");
+        }
+    }
+}
+
+#[test]
+fn large_file_waits_for_a_check_of_its_own() {
+    let f = Folder::new();
+    let (small, large) = (f.write("small", "1"), f.write("large", "1"));
+    let b = watched(&f);
+    fs::write(&small, "2").unwrap();
+    fs::File::options().write(true).open(&large).unwrap().set_len(9 << 20).unwrap();
+    let report = b.check([small.as_path(), large.as_path()]);
+    assert_eq!(b.store.reported_changes(), [("modified", small)]);
+    assert_eq!(report.large.len(), 1);
+    b.run_large_checks(&report.large);
+    assert_eq!(b.store.reported_changes(), [("modified", large)]);
+}
+
+#[test]
+fn nested_root_answers_for_its_own_names() {
+    let f = Folder::new();
+    let inner = f.write("in/inner/file.log", "1");
+    let outer = Watch { ignore: vec!["*.log".into()], ..Watch::new(f.at("in")) };
+    let b = Bench::new(Rules(vec![outer, Watch::new(f.at("in/inner"))]));
+    b.scan();
+    fs::write(&inner, "2").unwrap();
+    b.check([inner.as_path(), Path::new("/not/watched")]);
+    assert_kind(&only(b.store.changes()), ChangeKind::Modified, &inner);
+}
+
+#[test]
+fn created_and_removed_name_is_transient() {
+    let f = Folder::new();
+    let known = f.write("known", "x");
+    let watch = Watch { ignore: vec!["*.swp".into()], ..Watch::new(f.path.clone()) };
+    let b = Bench::of_watch(watch);
+    b.scan();
+    let there = f.write("there", "x");
+    fs::remove_file(&known).unwrap();
+    let (gone, ignored, unnoticed) = (f.at("gone"), f.at("gone.swp"), f.at("unnoticed"));
+    let seen = Seen { first_us: 5, notices: 2, is_transient: true, ..Seen::default() };
+    let noticed = |path: &PathBuf| {
+        let mut check = check(path, Depth::Name);
+        check.seen = Some(Arc::new(seen.clone()));
+        check
+    };
+    let mut checks: Vec<_> = [&known, &there, &gone, &ignored].map(noticed).to_vec();
+    checks.push(check(&unnoticed, Depth::Name));
+    let report = b.run_checks(&checks);
+    let [transient] = <[_; 1]>::try_from(report.transient).unwrap();
+    assert_eq!((common::path_of(&transient.key), transient.seen.unwrap().first_us), (gone, 5));
+    assert_eq!(b.store.reported_changes(), [("created", there), ("deleted", known)]);
+}
+
+#[test]
+fn rule_without_attribution_names_no_writer() {
+    let f = Folder::new();
+    let b = Bench::of_watch(Watch { attribution: false, ..Watch::new(f.path.clone()) });
+    b.scan();
+    let path = f.write("new", "x");
+    let actor = model::Actor { attribution: Attribution::Exact, ..model::Actor::default() };
+    let seen = Seen { first_us: 5, notices: 2, actors: vec![actor], ..Seen::default() };
+    let mut named = check(&path, Depth::Name);
+    named.seen = Some(Arc::new(seen.clone()));
+    b.run_checks(&[named]);
+    let told = only(b.store.changes()).seen.unwrap();
+    assert_eq!(*told, Seen { actors: Vec::new(), ..seen });
+}

@@ -1,0 +1,21 @@
+//! The promises of the crate through its public interface, a module for each kind of behaviour.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod changes;
+mod checks;
+mod common;
+mod gaps;
+mod interrupt;
+mod model;
+mod odd_entries;
+mod races;
+mod rules;

@@ -1,0 +1,13 @@
+//! The promises of the crate through its public interface, a module for each kind of behaviour.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+mod golden;
+mod hostile;
+mod round_trip;

@@ -1,0 +1,229 @@
+//! Invalid names and numbers are refused with their text in every protocol.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::common::{self, after, resp};
+use env::files::{Failure, Fault, SimDisk};
+use ingest::influx::{self, Precision};
+use ingest::remote::{Label, RemoteReader, Sample, TimeSeries, WriteRequest};
+use ingest::{HttpOptions, RowRefusal, TelnetReader};
+use prost::Message as _;
+use series::{Store, StoreOptions, Wal};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+/// Returns the refused texts.
+fn refused_texts(refusals: &[RowRefusal]) -> Vec<&str> {
+    refusals.iter().map(|r| &*r.text).collect()
+}
+
+fn telnet(text: &str) -> (Vec<String>, Vec<RowRefusal>) {
+    after(|collector| drop(TelnetReader::default().read(text.as_bytes(), collector)))
+}
+
+fn lines(text: &str) -> (Vec<String>, Vec<RowRefusal>) {
+    after(|collector| influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, collector))
+}
+
+#[test]
+fn number_beyond_float_range_is_rejected_and_inf_is_accepted() {
+    let (found, refusals) = resp(b"+m a=1\n:7\n+1e400\n+m a=1\n:8\n+-1e999\n+m a=1\n:9\n+inf\n");
+    assert_eq!(
+        (found, refused_texts(&refusals)),
+        (vec!["m a=1 9 inf".to_owned()], vec!["1e400", "-1e999"])
+    );
+    let (found, refusals) = telnet("put m 7 1e400 a=1\nput m 8 -Infinity a=1\nput m 9 nan a=1\n");
+    assert_eq!(found, ["m a=1 8000000000 -inf", "m a=1 9000000000 NaN"]);
+    assert_eq!(refused_texts(&refusals), ["put m 7 1e400 a=1"]);
+    let (found, refusals) = lines("m,a=1 f=1e400 7\nm,a=1 f=1e300 8\n");
+    assert_eq!((found.len(), refused_texts(&refusals)), (1, vec!["m,a=1 f=1e400 7"]));
+    let (found, refusals) = lines("m f=1 7\nm,a=1 f=1 8\n");
+    assert_eq!((found.len(), refused_texts(&refusals)), (1, vec!["m f=1 7"]));
+}
+
+#[test]
+fn name_without_metric_or_tag_without_value_is_rejected() {
+    let good = "+dt b=2\n:7\n+1\n";
+    let (found, refusals) =
+        resp(format!("+ a=1\n:7\n+1\n{good}+dt a=\n:7\n+1\n+a=1\n:7\n+1\n").as_bytes());
+    assert_eq!(
+        (&*found, refused_texts(&refusals)),
+        (&["dt b=2 7 1".into()][..], vec![" a=1", "dt a=", "a=1"])
+    );
+    let (found, refusals) = telnet("put dt 7 1 a=\nput dt 7 1 b=2\nput dt=x 7 1 b=2\n");
+    assert_eq!(found, ["dt b=2 7000000000 1"]);
+    assert_eq!(refused_texts(&refusals), ["put dt 7 1 a=", "put dt=x 7 1 b=2"]);
+    let (found, refusals) = lines("m,a= f=1 7\nm,b=2 f=1 7\n");
+    assert_eq!(
+        (found, refused_texts(&refusals)),
+        (vec!["m_f b=2 7 1".to_owned()], vec!["m,a= f=1 7"])
+    );
+    assert!(refusals[0].reason.contains("a tag without a value"), "{refusals:?}");
+}
+
+#[test]
+fn tag_with_the_name_of_the_metric_label_is_refused() {
+    let (found, refusals) = resp(
+        b"+m __name__=x\n:7\n+1\n+!log __name__=x\n:7\n+text\n+m a=1 _\\_n\\ame__=x\n:7\n+1\n\
+          +__name__ a=__name__\n:7\n+1\n+m __name__x=1\n:8\n+1\n",
+    );
+    assert_eq!(found, ["__name__ a=__name__ 7 1", "m __name__x=1 8 1"]);
+    assert_eq!(
+        refused_texts(&refusals),
+        ["m __name__=x", "!log __name__=x", "m a=1 _\\_n\\ame__=x"]
+    );
+    assert_eq!(refusals[0].reason, "DB __name__ is the metric in PromQL; rename the tag");
+    let (found, refusals) = resp(b"*4\n+m __name__=x\n:1\n+m a=1\n:2\n:2\n:7\n+1\n:1\n:7\n+1\n");
+    assert_eq!(
+        (&*found, refused_texts(&refusals)),
+        (&["m a=1 7 1".into()][..], vec!["m __name__=x", "1", "1"])
+    );
+    let (found, refusals) = telnet("put m 7 1 a=1 __name__=x\nput m 7 1 a=1\n");
+    assert_eq!(found, ["m a=1 7000000000 1"]);
+    assert_eq!(refusals[0].reason, "put: __name__ is the metric in PromQL; rename the tag");
+    let (found, refusals) = lines("m,__name__=x f=1 7\nm,__name__=x f=\"text\" 7\nm,a=1 f=1 7\n");
+    assert_eq!((&*found, refusals.len()), (&["m_f a=1 7 1".into()][..], 2));
+    assert_eq!(refusals[1].reason, "__name__ is the metric in PromQL; rename the tag");
+}
+
+#[test]
+fn remote_series_with_two_metrics_is_refused_alone() {
+    let series = |metrics: &[&str]| TimeSeries {
+        labels: metrics
+            .iter()
+            .map(|m| Label { name: "__name__".into(), value: (*m).into() })
+            .collect(),
+        samples: vec![Sample { value: 1.0, timestamp: 5 }],
+    };
+    let request = WriteRequest { timeseries: vec![series(&["up", "down"]), series(&["up"])] };
+    let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap();
+    let (found, refusals) =
+        after(|collector| RemoteReader::default().read(&body, collector).unwrap());
+    assert_eq!((&*found, refusals.len()), (&["up 5000000 1".into()][..], 1));
+    assert_eq!(refusals[0].reason, "the label __name__ twice; send it once");
+}
+
+#[test]
+fn put_for_several_metrics_or_events_is_rejected_with_its_line() {
+    let (found, refusals) = telnet("put a|b 7 1 h=x\nput !log 7 1 h=x\nput a 7 1 h=x\n");
+    assert_eq!(found, ["a h=x 7000000000 1"]);
+    assert_eq!(refused_texts(&refusals), ["put a|b 7 1 h=x", "put !log 7 1 h=x"]);
+    assert_eq!(refusals[0].reason, "put: 1 values for 2 metrics; give one each");
+    assert!(refusals[1].reason.contains("holds events"), "{refusals:?}");
+}
+
+/// Serves the query port of a store.
+async fn serve(store: Store) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = ingest::router(store, HttpOptions::default());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+/// Sends a POST with extra header lines. Returns the whole answer.
+async fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> String {
+    let length = body.len();
+    let head =
+        format!("POST {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n{headers}\r\n");
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn remote_write_of_another_type_or_coding_is_answered_415() {
+    let (_folder, store) = common::store();
+    let address = serve(store).await;
+    let body = snap::raw::Encoder::new().compress_vec(b"").unwrap();
+    let write = async |kind: &str, coding: &str| {
+        let line = |name: &str, value: &str| format!("{name}: {value}\r\n");
+        let kind = Some(line("Content-Type", kind)).filter(|_| !kind.is_empty());
+        let coding = Some(line("Content-Encoding", coding)).filter(|_| !coding.is_empty());
+        let headers = kind.into_iter().chain(coding).collect::<String>();
+        post(address, "/api/v1/write", &headers, &body).await
+    };
+    for (kind, coding) in [
+        ("", ""),
+        ("application/x-protobuf", ""),
+        ("", "snappy"),
+        ("application/x-protobuf;proto=prometheus.WriteRequest", "snappy"),
+        ("application/x-protobuf; proto=prometheus.WriteRequest", "snappy"),
+    ] {
+        let answer = write(kind, coding).await;
+        assert!(answer.starts_with("HTTP/1.0 204"), "{kind} {coding}: {answer}");
+    }
+    for (kind, coding, remedy) in [
+        ("application/x-protobuf", "gzip", "send snappy"),
+        ("application/x-protobuf", "identity", "send snappy"),
+        ("application/json", "snappy", "send version 1"),
+        ("application/x-protobuf;proto=io.prometheus.write.v2.Request", "snappy", "send version 1"),
+        ("application/x-protobuf; proto=io.prometheus.write.v2.Request", "", "send version 1"),
+        ("application/x-protobuf;proto=other", "snappy", "send version 1"),
+    ] {
+        let answer = write(kind, coding).await;
+        assert!(answer.starts_with("HTTP/1.0 415"), "{kind} {coding}: {answer}");
+        assert!(answer.contains(remedy), "{kind} {coding}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn disk_error_is_answered_503_with_its_cause() {
+    let disk = SimDisk::new(1);
+    let files = Arc::new(disk.clone());
+    let options = StoreOptions { wal: Wal::Always, files, ..StoreOptions::default() };
+    let options = StoreOptions { background: false, ..options };
+    let (store, _) = Store::open(Path::new("/series"), options).unwrap();
+    let address = serve(store).await;
+    let write = async || post(address, "/write", "", b"m,a=1 f=1\n").await;
+    disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::Io }]);
+    let refused = write().await;
+    assert!(refused.starts_with("HTTP/1.0 503"), "{refused}");
+    assert!(refused.contains("cannot open a spare: simulated input/output error"), "{refused}");
+    let stored = write().await;
+    assert!(stored.starts_with("HTTP/1.0 204"), "{stored}");
+}
+
+#[test]
+fn refused_influx_line_names_its_cause_and_spares_the_others() {
+    let cases = [
+        ("m,a=1 f=9223372036854775808i 7", "field f: 9223372036854775808 is out of range"),
+        ("m,a=1 f=18446744073709551615u 7", "field f: 18446744073709551615 is out of range"),
+        ("m,a=1 f=1.5i 7", "field f: 1.5 is not an integer"),
+        ("m,a=1 n=1,f=NaN 7", "field f: NaN is not a value of this protocol"),
+        ("m,a=1 f=-inf 7", "field f: -inf is not a value of this protocol"),
+        ("m,a=1 f=1e400 7", "field f: 1e400 is out of the range of a float"),
+        ("m,a=1 f=much 7", "field f: much is not a number, boolean or quoted text"),
+        ("m,a=1 f= 7", "field f: no value"),
+        ("m,a=1 f=\"open 7", "field f: the text has no closing quote on this line"),
+        ("m,a=1 f=\"open\\\"", "field f: the text has no closing quote on this line"),
+        ("m,a=1 f=\"shut\"x 7", "field f: something follows the closing quote"),
+        ("m,a=1 f=1 9223372036854775808", "time 9223372036854775808 is out of range"),
+        ("m,a=1 f=1 noon", "time noon is not an integer"),
+        ("m,a=1 f=1, g=2 7", "time g=2 7 is not an integer"),
+    ];
+    for (line, cause) in cases {
+        let (found, refusals) = lines(&format!("m,b=2 f=1 7\n{line}\nm,b=2 f=1 8\n"));
+        assert_eq!(found, ["m_f b=2 7 1", "m_f b=2 8 1"], "{line}");
+        let [refusal] = refusals.as_slice() else { panic!("{line}: {refusals:?}") };
+        assert!(refusal.reason.starts_with(cause), "{line}: {}", refusal.reason);
+        assert_eq!((refusal.line, &*refusal.text), (2, line));
+    }
+    let seconds = Precision::parse(Some("s")).unwrap();
+    let (_, refusals) = after(|collector| {
+        influx::read(b"m,a=1 f=1 9223372036854775", seconds, 99, collector);
+    });
+    assert!(refusals[0].reason.contains("is out of range"), "{refusals:?}");
+}
+
+#[test]
+fn refused_text_escapes_only_control_characters() {
+    let (_, refusals) = lines("m,a=1 f=\"C:\\dir\t\u{1b}\n");
+    assert_eq!(refused_texts(&refusals), ["m,a=1 f=\"C:\\dir\\t\\u{1b}"]);
+    let (_, refusals) = resp(b"+a\\\\b\"c\n:7\n+1\n");
+    assert_eq!(refused_texts(&refusals), ["a\\\\b\"c"]);
+    assert!(!refusals[0].reason.contains('"'), "the text is in the refusal once: {refusals:?}");
+}

@@ -1,0 +1,258 @@
+//! Failed writes and flushes of `registry.db`, each in turn: a decision that was answered with `Ok`
+//! is there when the disk works again, a failed one is there as a whole or not at all, and nothing
+//! panics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use control::{
+    AgentQuery, ControlError, ControlResult, ControlStore as _, GroupConfig, NewAgent,
+    NewCertificate, NewEnrolmentToken, Reader, SqliteControl, WriteContext,
+};
+use device::{Device, DiskFault, FaultError, FaultyFolder, FaultyRequest, Fs, available};
+use model::{AgentId, Incarnation};
+
+const NOW_S: i64 = 1_795_287_122;
+/// Decisions of each kind in one run.
+const DECISIONS: u8 = 6;
+
+/// Returns the distance between two requests that fail in turn: 1 in a soak.
+fn step(usual: usize) -> usize {
+    if std::env::var_os("HOLDFAST_SOAK").is_some() { 1 } else { usual }
+}
+
+/// Decisions by number, and whether they were answered with `Ok`.
+#[derive(Default)]
+struct Decided {
+    groups: BTreeMap<u8, bool>,
+    agents: BTreeMap<u8, bool>,
+    /// The store of the last check, if the power is to fail while it is open.
+    open: Option<SqliteControl>,
+}
+
+impl Decided {
+    /// Makes the decisions of one number: a group, and an agent that registers in it.
+    fn decide(&mut self, store: &SqliteControl, n: u8) {
+        let by = WriteContext::server();
+        let created = store.create_group(&by, &format!("g{n}"), NOW_S);
+        self.groups.insert(n, created.is_ok());
+        self.agents.insert(n, enroll(store, n).is_ok());
+    }
+}
+
+/// Registers an agent with a token for one use.
+fn enroll(store: &SqliteControl, n: u8) -> ControlResult<()> {
+    let token = NewEnrolmentToken {
+        digest: [n; 32],
+        groups: vec!["default".into()],
+        uses: 1,
+        expires_at_s: NOW_S + 60,
+        now_s: NOW_S,
+    };
+    store.add_enrolment_token(&WriteContext::server(), &token)?;
+    let agent = NewAgent {
+        id: None,
+        name: format!("a{n}"),
+        register_ip: "any".into(),
+        groups: Vec::new(),
+        incarnation: Incarnation(1),
+        client_key: None,
+        now_s: NOW_S,
+    };
+    let mut sign = |_: AgentId| {
+        Ok(NewCertificate {
+            fingerprint: [n; 32],
+            key_digest: [n; 32],
+            not_before_s: NOW_S,
+            not_after_s: NOW_S + 1_000,
+            pem: String::new(),
+        })
+    };
+    store.enroll(&[n; 32], &agent, &mut sign).map(drop)
+}
+
+/// The numbers of the groups, agents, unused tokens and certificates that a store has.
+#[derive(Debug)]
+struct Found {
+    groups: BTreeSet<u8>,
+    agents: BTreeSet<u8>,
+    unused: BTreeSet<u8>,
+    certified: BTreeSet<u8>,
+}
+
+fn found(store: &SqliteControl) -> Found {
+    let reader = Reader::server();
+    let numbers = |names: Vec<String>, kind: char| -> BTreeSet<u8> {
+        names.iter().filter_map(|name| name.strip_prefix(kind)?.parse().ok()).collect()
+    };
+    let groups = store.groups(&reader).unwrap();
+    let page = store.agents(&reader, &AgentQuery::default(), NOW_S).unwrap();
+    let tokens = store.enrolment_tokens(&reader, NOW_S).unwrap();
+    let image = store.load().unwrap();
+    // Counters change in the transaction that changes what they count.
+    let summary = store.status_summary(&reader).unwrap();
+    assert_eq!(summary.total, page.items.iter().filter(|a| a.id.0 > 0).count() as u64);
+    Found {
+        groups: numbers(groups.into_iter().map(|group| group.name).collect(), 'g'),
+        agents: numbers(page.items.into_iter().map(|agent| agent.name).collect(), 'a'),
+        unused: tokens.iter().filter_map(|token| token.digest.first().copied()).collect(),
+        certified: image
+            .certificates
+            .iter()
+            .filter_map(|c| c.fingerprint.first().copied())
+            .collect(),
+    }
+}
+
+/// Checks that a store has every decision that was answered with `Ok`, and none that was not made.
+fn assert_kept(store: &SqliteControl, decided: &Decided) {
+    let found = found(store);
+    for (made, found) in [(&decided.groups, &found.groups), (&decided.agents, &found.agents)] {
+        let lost: Vec<_> = made.iter().filter(|(n, ok)| **ok && !found.contains(n)).collect();
+        assert!(lost.is_empty(), "{lost:?} were answered with Ok and are gone");
+        assert!(found.iter().all(|n| made.contains_key(n)), "{found:?} of {made:?}");
+    }
+    assert_eq!(found.certified, found.agents, "agent and certificate are one transaction");
+    assert!(
+        found.unused.is_disjoint(&found.agents),
+        "agent and use are one transaction: {found:?}"
+    );
+}
+
+fn prepare(path: &Path) -> Decided {
+    let mut decided = Decided::default();
+    decided.decide(&SqliteControl::open(path).unwrap(), 1);
+    decided
+}
+
+/// Makes decisions, with checkpoints between them. Any of that may fail.
+fn work(path: &Path, decided: &mut Decided) {
+    let Ok(store) = SqliteControl::open_with(path, 1) else { return };
+    for n in 2..2 + DECISIONS {
+        decided.decide(&store, n);
+        if n % 2 == 0 {
+            let _ = store.checkpoint();
+        }
+    }
+    assert_kept(&store, decided);
+}
+
+/// Opens the database on a working disk: it has every decision, and takes further ones. Leaves the
+/// store open.
+fn check(path: &Path, decided: &mut Decided) {
+    drop(decided.open.take());
+    let store = SqliteControl::open(path).unwrap();
+    assert_kept(&store, decided);
+    let next = decided.groups.keys().max().map_or(1, |last| last + 1);
+    decided.decide(&store, next);
+    assert_eq!((decided.groups.get(&next), decided.agents.get(&next)), (Some(&true), Some(&true)));
+    assert_kept(&store, decided);
+    decided.open = Some(store);
+}
+
+fn check_and_close(path: &Path, decided: &mut Decided) {
+    check(path, decided);
+    let store = decided.open.take().unwrap();
+    store.checkpoint().unwrap();
+    assert_kept(&store, decided);
+    drop(store);
+    let db = rusqlite::Connection::open(path).unwrap();
+    let sound: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(sound, "ok");
+}
+
+fn db(folder: &Path) -> PathBuf {
+    folder.join("registry.db")
+}
+
+#[test]
+fn decisions_survive_failed_requests() {
+    let Some(folder) = device::or_skip(FaultyFolder::new()) else { return };
+    let work = |folder: &Path, decided: &mut Decided| work(&db(folder), decided);
+    let check = |folder: &Path, decided: &mut Decided| check_and_close(&db(folder), decided);
+    let runs = folder.fail_each(step(17), |folder| prepare(&db(folder)), work, check);
+    assert!(runs > 20, "{runs} runs");
+    let runs = folder.fail_each(step(17), |_| Decided::default(), work, check);
+    assert!(runs > 20, "{runs} runs of a new database");
+}
+
+/// A flush that succeeds after a failed one does not cover what the failed one did not write.
+#[test]
+fn failed_flush_refuses_decisions_until_the_registry_is_opened() {
+    let Some(folder) = device::or_skip(FaultyFolder::new()) else { return };
+    let path = db(folder.path());
+    let by = WriteContext::server();
+    let flush = DiskFault {
+        request: FaultyRequest::Flush,
+        number: 1,
+        error: FaultError::Io,
+        lasting: false,
+    };
+    for checkpoint in [false, true] {
+        let mut decided = prepare(&path);
+        let store = SqliteControl::open(&path).unwrap();
+        store.create_group(&by, "before", NOW_S).unwrap();
+        folder.fail(flush);
+        if checkpoint {
+            store.checkpoint().unwrap_err();
+        } else {
+            store.create_group(&by, "g2", NOW_S).unwrap_err();
+            decided.groups.insert(2, false);
+        }
+        assert_eq!(folder.failed_requests(), 1);
+        let refused = store.create_group(&by, "after", NOW_S).unwrap_err();
+        assert!(matches!(refused, ControlError::Poisoned(_)), "{refused}");
+        assert_kept(&store, &decided);
+        drop(store);
+        assert!(path.with_extension("db-wal").exists(), "the log was copied at the end");
+        check_and_close(&path, &mut decided);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// A commit that leaves more than 64 MiB in the log checkpoints by itself. The commit is durable by then.
+#[test]
+fn failed_flush_of_an_automatic_checkpoint_refuses_decisions() {
+    let Some(folder) = device::or_skip(FaultyFolder::new()) else { return };
+    let path = db(folder.path());
+    let by = WriteContext::server();
+    let large = GroupConfig { body: vec![b' '; 70 << 20], sum: String::new(), at_s: NOW_S };
+    // The first flush is that of the commit, the next two are those of the log and the database.
+    for number in [2, 3] {
+        let mut decided = prepare(&path);
+        let store = SqliteControl::open(&path).unwrap();
+        // The first write to a new log flushes its folder as well.
+        store.create_group(&by, "before", NOW_S).unwrap();
+        let (request, error) = (FaultyRequest::Flush, FaultError::Io);
+        folder.fail(DiskFault { request, number, error, lasting: false });
+        store.set_group_config(&by, "default", &large).unwrap();
+        assert_eq!(folder.failed_requests(), 1);
+        let refused = store.create_group(&by, "after", NOW_S).unwrap_err();
+        assert!(matches!(refused, ControlError::Poisoned(_)), "{refused}");
+        drop(store);
+        let log = std::fs::metadata(path.with_extension("db-wal")).unwrap().len();
+        assert!(log > 70 << 20, "the log was copied at the end: {log} bytes");
+        check_and_close(&path, &mut decided);
+        let store = SqliteControl::open(&path).unwrap();
+        let config = store.group_config(&Reader::server(), "default").unwrap().unwrap();
+        assert!(config.body == large.body, "{} bytes", config.body.len());
+        drop(store);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn decisions_survive_device_faults_and_a_power_cut() {
+    if device::or_skip(available(Fs::Ext4)).is_none() {
+        return;
+    }
+    let mut device = Device::new(64 << 20).unwrap();
+    device.mount(Fs::Ext4).unwrap();
+    let runs = device.fail_each(
+        step(5),
+        |folder| prepare(&db(folder)),
+        |folder, decided| work(&db(folder), decided),
+        |folder, decided| check(&db(folder), decided),
+    );
+    assert!(runs > 20, "{runs} runs");
+}

@@ -1,0 +1,241 @@
+//! The file of the state: its versions, and files that are none.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use conformance::{apply, caused, document, event, paths, session};
+use env::random::SeededRandom;
+use model::{AgentId, CauseKind, ChangeKind, Dataset, Position, Record};
+use rusqlite::Connection;
+use sha1::Digest as _;
+use state::{ChangeQuery, EventKind, Reader, SqliteState, StateError, StateOptions, StateStore};
+
+fn open(file: &Path) -> SqliteState {
+    SqliteState::open(file, StateOptions { readers: 2, ..StateOptions::default() }).unwrap()
+}
+
+#[test]
+fn state_db_of_newer_version_is_refused_with_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    drop(open(&file));
+    Connection::open(&file).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = SqliteState::open(&file, StateOptions::default()).unwrap_err();
+    assert!(matches!(error, StateError::Newer { found: 99, .. }), "{error}");
+    assert!(error.to_string().contains("state.db") && error.to_string().contains("99"), "{error}");
+}
+
+#[test]
+fn foreign_state_db_is_refused_and_unchanged() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text.db");
+    std::fs::write(&text, "not a database at all, but long enough to look like one: ".repeat(40))
+        .unwrap();
+    let error = SqliteState::open(&text, StateOptions::default()).unwrap_err();
+    assert!(matches!(error, StateError::NotOurs { .. }), "{error}");
+    let other = dir.path().join("other.db");
+    let db = Connection::open(&other).unwrap();
+    db.execute_batch("CREATE TABLE theirs (a)").unwrap();
+    drop(db);
+    let error = SqliteState::open(&other, StateOptions::default()).unwrap_err();
+    assert!(matches!(error, StateError::NotOurs { .. }), "{error}");
+    let db = Connection::open(&other).unwrap();
+    let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)).unwrap();
+    assert_eq!(tables, 1);
+}
+
+#[test]
+fn reopened_store_keeps_data_counters_and_store_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let store = open(&file);
+    let id = store.store_id();
+    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    let counts = store.counts(&Reader::server()).unwrap();
+    drop(store);
+    let store = open(&file);
+    assert_eq!(store.store_id(), id);
+    assert_eq!(
+        (store.applied().unwrap(), store.counts(&Reader::server()).unwrap()),
+        (Position(1), counts)
+    );
+    assert_eq!(paths(&store, 1), ["/a"]);
+    let other = open(&dir.path().join("other.db"));
+    assert_ne!(other.store_id(), id, "every store has a name of its own");
+}
+
+#[test]
+fn restored_copy_resets_position_and_changes_store_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("state.db"));
+    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    let file = dir.path().join("copy.db");
+    store.backup_to(&file).unwrap();
+    SqliteState::prepare_restored(&file, Position(0)).unwrap();
+    let copy = open(&file);
+    assert_eq!(copy.applied().unwrap(), Position(0));
+    assert_ne!(copy.store_id(), store.store_id());
+    assert_eq!(paths(&copy, 1), ["/a"]);
+}
+
+#[test]
+fn promoted_copy_continues_under_a_new_store_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let store = open(&file);
+    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    let id = store.store_id();
+    drop(store);
+    SqliteState::prepare_promoted(&file).unwrap();
+    let store = open(&file);
+    assert_ne!(store.store_id(), id);
+    assert_eq!(store.applied().unwrap(), Position(1));
+    assert_eq!(paths(&store, 1), ["/a"]);
+}
+
+/// The committed file of version 1; `BLESS=1` rewrites it (only before that version is
+/// released).
+#[test]
+fn state_db_version_1_fixture_opens() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/state-v1.db");
+    if std::env::var_os("BLESS").is_some() {
+        bless(&fixture);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    std::fs::copy(&fixture, &file).unwrap();
+    let store = open(&file);
+    assert_eq!(store.applied().unwrap(), Position(2));
+    assert_eq!(paths(&store, 1), ["/etc/hosts", "/etc/passwd"]);
+    assert_eq!(
+        store.last_session(&Reader::server(), AgentId(1)).unwrap().as_deref(),
+        Some("fim-2")
+    );
+    let counts = store.counts(&Reader::server()).unwrap();
+    assert_eq!((counts.events, counts.tombstones), (1, 1));
+    assert_eq!(
+        store.changes(&Reader::server(), &ChangeQuery::default()).unwrap().items[0].path,
+        "/etc/gone"
+    );
+    apply(&store, session(1, 3, vec![document("/etc/new", 9, |_| ())]));
+    assert_eq!(paths(&store, 1).len(), 3);
+}
+
+#[test]
+fn version_3_session_is_not_reapplied_and_blocks_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let at_us = 1_790_000_000_000_000;
+    let sent = |at_us: u64, path| {
+        let mut record = session(1, at_us, vec![document(path, 0, |_| ())]);
+        if let Record::Session(session) = &mut record {
+            session.session = format!("fim-{}", at_us << 12);
+        }
+        record
+    };
+    apply(&open(&file), sent(at_us, "/a"));
+    // That version stored the first bytes of the ids' digests.
+    let digest = sha1::Sha1::digest(format!("fim-{}", at_us << 12));
+    let keys = [b"another ", &digest[..8]].concat();
+    let db = Connection::open(&file).unwrap();
+    db.execute("UPDATE agent SET sessions = ?1", [keys]).unwrap();
+    db.execute_batch(
+        "ALTER TABLE agent DROP COLUMN session_floor; DROP INDEX event_cause_id;
+         ALTER TABLE event DROP COLUMN cause; ALTER TABLE event DROP COLUMN cause_id;
+         ALTER TABLE event DROP COLUMN cause_package; DROP INDEX event_moved_from;
+         DROP INDEX event_user; DROP INDEX event_process; ALTER TABLE event DROP COLUMN user;
+         ALTER TABLE event DROP COLUMN process; ALTER TABLE event DROP COLUMN moved_from;
+         DROP TABLE report;
+         ALTER TABLE collection DROP COLUMN described_version; PRAGMA user_version = 3;",
+    )
+    .unwrap();
+    drop(db);
+    let store = open(&file);
+    // The session is sent again because its answer was lost; the answer is the same.
+    assert!(apply(&store, sent(at_us, "/a")).replayed);
+    // Another part of the agent, whose numbers are lower.
+    assert_eq!(apply(&store, sent(at_us - 1, "/b")).changed, 1);
+    assert!(apply(&store, sent(at_us, "/a")).replayed, "nor when it is rewritten");
+    assert_eq!(apply(&store, sent(at_us + 1, "/c")).changed, 1);
+    assert_eq!(paths(&store, 1), ["/a", "/b", "/c"]);
+}
+
+fn bless(fixture: &Path) {
+    std::fs::create_dir_all(fixture.parent().unwrap()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let random = Arc::new(SeededRandom::new(1));
+    let options = StateOptions { random, ..StateOptions::default() };
+    let store = SqliteState::open(&dir.path().join("state.db"), options).unwrap();
+    apply(
+        &store,
+        session(
+            1,
+            1,
+            vec![
+                document("/etc/passwd", 1, |o| o.hashes.sha256 = Some([7; 32])),
+                document("/etc/hosts", 2, |o| o.mode = 0o644),
+                document("/etc/gone", 3, |_| ()),
+            ],
+        ),
+    );
+    let id = model::ItemKey::of_path(b"/etc/gone").document_id();
+    let removal = model::Write::Delete { dataset: Dataset::fim_files(), id, version: 4 };
+    let told = event("e-1", "/etc/gone", ChangeKind::Deleted, 1_700_000_000_000_000);
+    apply(&store, session(1, 2, vec![removal, told]));
+    let _ = std::fs::remove_file(fixture);
+    store.backup_to(fixture).unwrap();
+}
+
+/// Makes a file of the newest version one of version 6.
+fn downgrade_to_version_6(file: &Path) {
+    let db = Connection::open(file).unwrap();
+    db.execute_batch(
+        "DROP INDEX event_cause_id; ALTER TABLE event DROP COLUMN cause;
+         ALTER TABLE event DROP COLUMN cause_id; ALTER TABLE event DROP COLUMN cause_package;
+         DELETE FROM event_kind_count WHERE kind >= 8; DROP TABLE report;
+         ALTER TABLE collection DROP COLUMN described_version; PRAGMA user_version = 6;",
+    )
+    .unwrap();
+}
+
+#[test]
+fn events_of_version_6_are_unexplained_after_the_migration() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let many = 20_000_u64;
+    let writes = (0..many)
+        .map(|n| event(&n.to_string(), &format!("/a/{n}"), ChangeKind::Modified, n))
+        .collect();
+    apply(&open(&file), session(1, 1, writes));
+    downgrade_to_version_6(&file);
+    let store = open(&file);
+    let counts = store.counts(&Reader::server()).unwrap();
+    let causes =
+        [(CauseKind::Unexplained, many), (CauseKind::Package, 0), (CauseKind::Deployment, 0)];
+    assert_eq!(counts.changes_by_cause, causes);
+    let of = |causes| {
+        let query = ChangeQuery { causes, limit: 3, ..ChangeQuery::default() };
+        let page = store.changes(&Reader::server(), &query).unwrap();
+        page.items.into_iter().map(|e| e.id).collect::<Vec<_>>()
+    };
+    assert_eq!(of(vec![CauseKind::Unexplained]), ["19999", "19998", "19997"]);
+    let new = caused("new", "/a/new", "apt-1", "bash", many);
+    apply(&store, session(1, 2, vec![new, transient()]));
+    assert_eq!(of(vec![CauseKind::Package]), ["new"]);
+    let counts = store.counts(&Reader::server()).unwrap();
+    assert_eq!(counts.changes_by_cause[1], (CauseKind::Package, 1));
+    assert!(counts.events_by_kind.contains(&(EventKind::Transient, 1)), "{counts:?}");
+    let db = Connection::open(&file).unwrap();
+    let row: (i64, String, String) = db
+        .query_row("SELECT cause, cause_id, cause_package FROM event WHERE id = 'new'", [], |r| {
+            Ok((r.get(0)?, r.get(1)?, r.get(2)?))
+        })
+        .unwrap();
+    assert_eq!(row, (1, "apt-1".into(), "bash".into()));
+}
+
+fn transient() -> model::Write {
+    let body = br#"{"@timestamp":"2026-11-26T10:00:00Z","event":{"action":"transient"},
+        "file":{"path":"/tmp"},"holdfast":{"transient":{"count":2,"names":["a","b"]}}}"#;
+    model::Write::Event { id: "transient".into(), body: body.to_vec() }
+}

@@ -1,0 +1,265 @@
+//! Causes of changes with the real dpkg, in a system of its own: packages are installed, upgraded
+//! and purged while other processes plant files. Needs root, for fanotify, and dpkg.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::common::{Api, Running, eventually, folder};
+use serde_json::Value;
+
+/// A system with a dpkg database of its own.
+struct System {
+    base: PathBuf,
+    root: PathBuf,
+}
+
+/// A change as the server has it.
+#[derive(Debug, PartialEq)]
+struct Told {
+    kind: String,
+    /// Path below the system's root.
+    path: String,
+    cause: String,
+    detail: String,
+}
+
+impl System {
+    /// Returns a system without packages, or `None` where the test cannot run.
+    fn new(name: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() || !Path::new("/usr/bin/dpkg").exists() {
+            needs::skip("needs root, for fanotify, and dpkg");
+            return None;
+        }
+        let base = folder(name);
+        let root = base.join("system");
+        for folder in ["info", "updates", "triggers"] {
+            fs::create_dir_all(root.join("var/lib/dpkg").join(folder)).unwrap();
+        }
+        for folder in ["var/log", "usr/bin", "etc"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        fs::write(root.join("var/lib/dpkg/status"), "").unwrap();
+        // dpkg removes folders that become empty.
+        fs::write(root.join("usr/bin/kept"), "").unwrap();
+        fs::write(root.join("etc/kept"), "").unwrap();
+        Some(Self { base, root })
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// Builds a package with files below `usr`, a configuration file and a script that writes a
+    /// file, after it has waited for the pipe `wait` if there is one.
+    fn build(&self, version: &str, files: &[&str]) -> PathBuf {
+        let tree = self.base.join(format!("package-{version}"));
+        let write = |path: &str, text: &str| {
+            let path = tree.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for file in files {
+            write(file, &format!("{file} {version}\n"));
+        }
+        std::os::unix::fs::symlink(files[0].rsplit('/').next().unwrap(), tree.join("usr/bin/link"))
+            .unwrap();
+        write("etc/tool.conf", &format!("configuration {version}\n"));
+        write("DEBIAN/conffiles", "/etc/tool.conf\n");
+        let control = format!(
+            "Package: tool\nVersion: {version}\nArchitecture: all\n\
+             Maintainer: a <a@example.org>\nDescription: for a test\n"
+        );
+        write("DEBIAN/control", &control);
+        let root = self.root.display();
+        let script = format!(
+            "#!/bin/sh\nif [ -p {root}/wait ]; then read line < {root}/wait; fi\n\
+             echo {version} > {root}/etc/generated\n"
+        );
+        write("DEBIAN/postinst", &script);
+        let script = "chmod 755 DEBIAN/postinst && md5sum $(find usr -type f) > DEBIAN/md5sums";
+        sh(&tree, script);
+        let package = self.base.join(format!("{version}.deb"));
+        let made = Command::new("dpkg-deb").arg("--build").args([&tree, &package]).output();
+        assert!(made.unwrap().status.success());
+        package
+    }
+
+    fn dpkg(&self, words: &[&str]) -> Child {
+        let mut command = Command::new("dpkg");
+        command.arg(format!("--root={}", self.root.display()));
+        command.arg(format!("--log={}", self.at("var/log/dpkg.log").display()));
+        command.args(["--force-not-root", "--force-script-chrootless"]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    }
+
+    fn run_dpkg(&self, words: &[&str]) {
+        assert!(self.dpkg(words).wait().unwrap().success(), "{words:?}");
+    }
+
+    /// Starts server and agent, and waits until the first scan is on the server.
+    fn up(&self) -> (Running, Api) {
+        let [data, usr, etc] = [self.base.join("data"), self.at("usr"), self.at("etc")]
+            .map(|path| path.to_str().unwrap().to_owned());
+        let words = ["up", "--data", &data, "--watch", &usr, "--watch", &etc];
+        let system = self.root.to_str().unwrap();
+        let more = ["--system", system, "--api", "127.0.0.1:0", "--scan-interval", "1h"];
+        let words = [&words[..], &more, &["--plain-http"]].concat();
+        let running = Running::start(&words, &self.base.join("log"));
+        running.line("synchronised: ");
+        (running, Api::of(&self.base.join("data")))
+    }
+
+    /// Returns the changes of files, the oldest first.
+    fn told(&self, api: &Api) -> Vec<Told> {
+        let mut items = api.history("/changes");
+        items.reverse();
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        let root = format!("{}/", self.root.display());
+        let told = items.iter().filter_map(|item| {
+            Some(Told {
+                kind: text(&item["kind"]),
+                path: item["path"].as_str()?.strip_prefix(&root)?.to_owned(),
+                cause: text(&item["cause"]["kind"]),
+                detail: text(&item["cause"]["detail"]),
+            })
+        });
+        told.collect()
+    }
+
+    /// Waits until exactly these changes follow the first `known` ones, in any order. Each is
+    /// `KIND PATH CAUSE DETAIL`; a star at the end of the detail stands for any text. Returns the
+    /// number of changes.
+    fn expect(&self, api: &Api, known: usize, expected: &[&str]) -> usize {
+        let matches = |told: &Told, expected: &str| {
+            let Told { kind, path, cause, detail } = told;
+            let told = format!("{kind} {path} {cause} {detail}");
+            expected
+                .strip_suffix('*')
+                .map_or(told.trim_end() == expected, |start| told.starts_with(start))
+        };
+        eventually("the changes are on the server", || {
+            let told = self.told(api);
+            assert!(told.iter().all(|told| !told.path.contains(".dpkg-")), "{told:#?}");
+            let new = &told[known.min(told.len())..];
+            let all = expected.iter().all(|line| new.iter().any(|told| matches(told, line)));
+            if all && new.len() == expected.len() {
+                Ok(())
+            } else {
+                Err(format!("{new:#?}\nnot {expected:#?}"))
+            }
+        });
+        known + expected.len()
+    }
+}
+
+fn sh(folder: &Path, script: &str) {
+    let status = Command::new("sh").args(["-ec", script]).current_dir(folder).status();
+    assert!(status.unwrap().success(), "{script}");
+}
+
+#[test]
+fn changes_by_dpkg_are_explained_from_install_to_purge() {
+    let Some(system) = System::new("causes-dpkg") else { return };
+    let first = system.build("1.0", &["usr/bin/tool", "usr/share/tool/data", "usr/share/tool/old"]);
+    let second = system.build("2.0", &["usr/bin/tool", "usr/share/tool/data"]);
+    let (running, api) = system.up();
+    system.run_dpkg(&["-i", first.to_str().unwrap()]);
+    let known = system.expect(
+        &api,
+        0,
+        &[
+            "created usr/bin/tool package dpkg: tool 1.0",
+            "created usr/bin/link package dpkg: tool 1.0",
+            "created usr/share package dpkg: tool 1.0",
+            "created usr/share/tool package dpkg: tool 1.0",
+            "created usr/share/tool/data package dpkg: tool 1.0",
+            "created usr/share/tool/old package dpkg: tool 1.0",
+            "created etc/tool.conf package dpkg: tool 1.0",
+            "created etc/generated deployment dpkg: *",
+        ],
+    );
+    system.run_dpkg(&["-i", second.to_str().unwrap()]);
+    let known = system.expect(
+        &api,
+        known,
+        &[
+            "modified usr/bin/tool package dpkg: tool 1.0 to 2.0",
+            "modified usr/bin/link package dpkg: tool 1.0 to 2.0",
+            "modified usr/share/tool/data package dpkg: tool 1.0 to 2.0",
+            "deleted usr/share/tool/old package dpkg: tool 1.0 to 2.0",
+            "modified etc/tool.conf package dpkg: tool 1.0 to 2.0",
+            "modified etc/generated deployment dpkg: *",
+        ],
+    );
+    system.run_dpkg(&["-P", "tool"]);
+    system.expect(
+        &api,
+        known,
+        &[
+            "deleted usr/bin/tool package dpkg: tool 2.0 removed",
+            "deleted usr/bin/link package dpkg: tool 2.0 removed",
+            "deleted usr/share package dpkg: tool 2.0 removed",
+            "deleted usr/share/tool package dpkg: tool 2.0 removed",
+            "deleted usr/share/tool/data package dpkg: tool 2.0 removed",
+            "deleted etc/tool.conf package dpkg: tool 2.0 removed",
+        ],
+    );
+    assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn files_planted_during_a_transaction_are_unexplained() {
+    let Some(system) = System::new("causes-planted") else { return };
+    let package = system.build("1.0", &["usr/bin/tool", "usr/bin/other"]);
+    sh(&system.root, "mkfifo wait");
+    let (running, api) = system.up();
+    let mut dpkg = system.dpkg(&["-i", package.to_str().unwrap()]);
+    // Opening the pipe waits for the script: everything is unpacked then.
+    let mut wait = fs::OpenOptions::new().write(true).open(system.at("wait")).unwrap();
+    let root = &system.root;
+    sh(root, "echo planted > usr/bin/planted");
+    sh(root, "cp usr/bin/tool copy && cp copy usr/bin/tool");
+    let at_once = [
+        "created usr/bin/planted unexplained",
+        "created usr/bin/tool unexplained content of tool, writer is not dpkg",
+    ];
+    system.expect(&api, 0, &at_once);
+    std::io::Write::write_all(&mut wait, b"\n").unwrap();
+    assert!(dpkg.wait().unwrap().success());
+    // The changes that waited have the time of their first notification.
+    let later = [
+        "created usr/bin/other package dpkg: tool 1.0",
+        "created usr/bin/link package dpkg: tool 1.0",
+        "created etc/tool.conf package dpkg: tool 1.0",
+        "created etc/generated deployment dpkg: *",
+    ];
+    system.expect(&api, 0, &[&at_once[..], &later].concat());
+    assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn upgrade_while_the_agent_was_down_is_explained_by_the_log() {
+    let Some(system) = System::new("causes-down") else { return };
+    let first = system.build("1.0", &["usr/bin/tool"]);
+    let second = system.build("2.0", &["usr/bin/tool"]);
+    system.run_dpkg(&["-i", first.to_str().unwrap()]);
+    let (running, _) = system.up();
+    assert_eq!(running.stop(), 0);
+    system.run_dpkg(&["-i", second.to_str().unwrap()]);
+    sh(&system.root, "echo planted > usr/bin/planted");
+    let (running, api) = system.up();
+    system.expect(
+        &api,
+        0,
+        &[
+            "modified usr/bin/tool package dpkg: tool 1.0 to 2.0",
+            "modified usr/bin/link package dpkg: tool 1.0 to 2.0",
+            "modified etc/tool.conf package dpkg: tool 1.0 to 2.0",
+            "modified etc/generated unexplained",
+            "created usr/bin/planted unexplained",
+        ],
+    );
+    assert_eq!(running.stop(), 0);
+}

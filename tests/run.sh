@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Runs targets of the Makefile and counts their tests. The last line is `N passed, N failed, N skipped`.
+# A target without counted tests counts as one test. With CI=true a skipped test that tests/skips.txt
+# does not list is a failure.
+# usage: run.sh TARGET...
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=$PWD/target/tests
+mkdir -p "$out"
+export HOLDFAST_SKIPPED=$out/skipped
+: > "$HOLDFAST_SKIPPED"
+
+# Prints passed and failed tests from the output of nextest, cargo test, node and go on stdin.
+counts() {
+  sed 's/\x1b\[[0-9;]*m//g' | awk '
+    function number(word) { return match($0, "[0-9]+ " word) ? substr($0, RSTART, RLENGTH) + 0 : 0 }
+    /^ *Summary \[/ || /^test result: / { passed += number("passed"); failed += number("(failed|timed out)") }
+    /^(ℹ|#) pass [0-9]+$/ { passed += $3 }
+    /^(ℹ|#) fail [0-9]+$/ { failed += $3 }
+    /^--- PASS: / { passed++ }
+    /^--- FAIL: / { failed++ }
+    END { print passed + 0, failed + 0 }'
+}
+
+passed=0 failed=0
+for target in "$@"; do
+  echo "== $target"
+  started=$SECONDS
+  make --no-print-directory "$target" 2>&1 | tee "$out/$target.log"
+  code=${PIPESTATUS[0]}
+  read -r good bad < <(counts < "$out/$target.log")
+  if [ "$code" = 0 ]; then
+    [ $((good + bad)) -gt 0 ] || good=1
+  elif [ "$bad" = 0 ]; then
+    bad=1
+  fi
+  passed=$((passed + good)) failed=$((failed + bad))
+  echo "== $target: $good passed, $bad failed in $((SECONDS - started)) s"
+done
+
+# A test that was skipped returned, so its harness counted it as passed.
+skipped=$(sort -u "$HOLDFAST_SKIPPED" | wc -l)
+passed=$((passed - $(grep -c '::' <(sort -u "$HOLDFAST_SKIPPED"))))
+if [ "$skipped" -gt 0 ]; then
+  echo "== skipped"
+  sort -u "$HOLDFAST_SKIPPED"
+fi
+if [ "${CI:-}" = true ]; then
+  unlisted=$(sort -u "$HOLDFAST_SKIPPED" | sed 's/: .*//' \
+    | grep -vxFf <(sed -n 's/^\([^#: ]*\(::[^: ]*\)*\): .*/\1/p' tests/skips.txt))
+  if [ -n "$unlisted" ]; then
+    printf 'skipped, but not listed in tests/skips.txt:\n%s\n' "$unlisted"
+    failed=$((failed + $(wc -l <<< "$unlisted")))
+  fi
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
