@@ -38,7 +38,7 @@ uninstall: ## Take it away again; configuration and data stay
 	@$(INSTALL) uninstall
 
 test: ## Everything that must pass before a change lands
-	@./tests/run.sh check unit loom page fuzz-api promqltest
+	@./tests/run.sh check unit "loom page fuzz-api promqltest"
 
 quick: ## Formatting, lints, checks of the tree and the unit tests that start no process
 	cargo fmt --all --check

@@ -28,6 +28,6 @@ else
   tests/skip.sh licences "there is no ready binary of cargo-deny for this machine"
 fi
 tests/packages.sh c++ g++
-RUSTFLAGS="-D warnings" step cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
-RUSTFLAGS="-D warnings" step cargo check --quiet --locked --manifest-path bench/Cargo.toml --all-features --target-dir target/bench
+RUSTFLAGS="-D warnings" step cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir target/others
+RUSTFLAGS="-D warnings" step cargo check --quiet --locked --manifest-path bench/Cargo.toml --all-features --target-dir target/others
 step tests/ui.sh

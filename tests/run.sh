@@ -2,10 +2,11 @@
 # Runs targets of the Makefile and counts their tests. The last line is `N passed, N failed, N skipped`.
 # A target without counted tests counts as one test. With CI=true a skipped test that tests/skips.txt
 # does not list is a failure.
-# usage: run.sh TARGET...
+# usage: run.sh "TARGET..."...   (targets in one argument run at the same time)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$PWD/target/tests
+rm -rf "$out"
 mkdir -p "$out"
 export HOLDFAST_SKIPPED=$out/skipped
 : > "$HOLDFAST_SKIPPED"
@@ -22,20 +23,41 @@ counts() {
     END { print passed + 0, failed + 0 }'
 }
 
+# Runs a target, and keeps its exit code and duration next to its output.
+run() {
+  local started=$SECONDS code=0
+  make --no-print-directory "$1" > "$out/$1.log" 2>&1 || code=$?
+  echo "$code $((SECONDS - started))" > "$out/$1.end"
+}
+
 passed=0 failed=0
-for target in "$@"; do
-  echo "== $target"
-  started=$SECONDS
-  make --no-print-directory "$target" 2>&1 | tee "$out/$target.log"
-  code=${PIPESTATUS[0]}
-  read -r good bad < <(counts < "$out/$target.log")
-  if [ "$code" = 0 ]; then
-    [ $((good + bad)) -gt 0 ] || good=1
-  elif [ "$bad" = 0 ]; then
-    bad=1
-  fi
-  passed=$((passed + good)) failed=$((failed + bad))
-  echo "== $target: $good passed, $bad failed in $((SECONDS - started)) s"
+for group in "$@"; do
+  read -ra targets <<< "$group"
+  for target in "${targets[@]}"; do
+    echo "== $target"
+    if [ "${#targets[@]}" = 1 ]; then
+      run "$target" &
+      tail --pid=$! -n +1 -F "$out/$target.log" 2> /dev/null
+      wait
+    else
+      run "$target" &
+    fi
+  done
+  wait
+  for target in "${targets[@]}"; do
+    [ "${#targets[@]}" = 1 ] || { echo "== output of $target"; cat "$out/$target.log"; }
+    read -r code seconds < "$out/$target.end"
+    read -r good bad < <(counts < "$out/$target.log")
+    if [ "$code" = 0 ]; then
+      [ $((good + bad)) -gt 0 ] || good=1
+    elif [ "$bad" = 0 ]; then
+      bad=1
+    fi
+    passed=$((passed + good)) failed=$((failed + bad))
+    echo "== $target: $good passed, $bad failed in $seconds s"
+    # The next targets test the program that was built with the tests.
+    [ "$target" != unit ] || export BIN=target/debug/holdfast
+  done
 done
 
 # A test that was skipped returned, so its harness counted it as passed.

@@ -20,7 +20,7 @@ type Appended = Result<AppendOutcome, AppendError>;
 
 /// Maximum number of preemptions; a soak test allows one more. More take hours and hardly ever find a
 /// new case.
-const PREEMPTIONS: usize = 2;
+const PREEMPTIONS: usize = 3;
 
 fn model(run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
