@@ -142,11 +142,12 @@ impl FileSystem {
         Some(state)
     }
 
-    /// Returns the mark that each directory needs.
-    pub(crate) fn request(&self) -> Request {
+    /// Returns the mark that each directory needs; `None` if there are no notifications.
+    pub(crate) fn mark_needed(&self) -> Option<Request> {
         match self.state.level {
-            Level::FileSystem => Request::Writes,
-            _ => Request::Directory,
+            Level::FileSystem => Some(Request::Writes),
+            Level::Directories => Some(Request::Directory),
+            Level::ScanOnly => None,
         }
     }
 }

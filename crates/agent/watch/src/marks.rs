@@ -8,8 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 
 use crate::fanotify::{Group, Request, file_system_id, handle_of, handle_of_entry};
-use crate::file_systems::FileSystem;
-use crate::options::Level;
+use crate::file_systems::{FileSystem, FileSystemId};
 use crate::shared::{IncidentKind, Shared, State, signal};
 use model::path::is_at_or_below;
 
@@ -22,6 +21,22 @@ fn open_directory(path: &[u8]) -> io::Result<OwnedFd> {
 fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     slashes.filter_map(|(at, _)| path.get(..at.max(1))).filter(move |above| *above != path)
+}
+
+impl State {
+    /// Keeps a file system that was attached without the lock, for the roots at or above a path.
+    /// Returns the mark that the path's directory needs.
+    fn keep_attached(
+        &mut self,
+        id: FileSystemId,
+        attached: FileSystem,
+        path: &[u8],
+    ) -> Option<Request> {
+        // Another thread may have attached it in the meantime for another root, which must stay.
+        let file_system = self.file_systems.entry(id).or_insert(attached);
+        file_system.add_root(self.tracker.roots(), path);
+        file_system.mark_needed()
+    }
 }
 
 impl Shared {
@@ -177,23 +192,19 @@ impl Shared {
             let State { tracker, file_systems, .. } = &mut *state;
             if let Some(file_system) = file_systems.get_mut(&id) {
                 file_system.add_root(tracker.roots(), path);
-                let notified = file_system.state.level != Level::ScanOnly;
-                return Ok(notified.then(|| file_system.request()));
+                return Ok(file_system.mark_needed());
             }
             (state.group.clone(), state.refused.clone(), state.generation)
         };
         let best = self.options.best_level;
         let group = group.as_deref().ok_or(refused.as_str());
-        let (id, mut file_system) = FileSystem::attach(group, best, path, directory)?;
+        let (id, attached) = FileSystem::attach(group, best, path, directory)?;
         let mut state = self.lock();
-        file_system.add_root(state.tracker.roots(), path);
-        let request = file_system.request();
-        let notified = file_system.state.level != Level::ScanOnly;
         // A group that was opened since has none of these marks; its roots are scanned again.
-        if state.generation == generation {
-            state.file_systems.insert(id, file_system);
+        if state.generation != generation {
+            return Ok(attached.mark_needed());
         }
-        Ok(notified.then_some(request))
+        Ok(state.keep_attached(id, attached, path))
     }
 
     /// Reports that a root cannot be watched completely.
@@ -232,7 +243,44 @@ fn root_of(roots: &[Vec<u8>], path: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
+    use dirty::{Paths, Tracker};
+
     use super::*;
+    use crate::options::{Level, Options};
+
+    #[test]
+    fn file_system_attached_twice_keeps_the_roots_of_both() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = ["a", "b"].map(|name| folder.path().join(name));
+        let bytes = |path: &std::path::PathBuf| path.as_os_str().as_encoded_bytes().to_vec();
+        let paths = Paths {
+            roots: roots.iter().map(bytes).collect(),
+            excluded: Vec::new(),
+            canary: None,
+            directories_max: 10,
+            dirty_max: 10,
+        };
+        let options = Options { roots: roots.to_vec(), ..Options::default() };
+        let tracker = Tracker::new(paths, options.windows);
+        let shared = Shared::new(options, tracker).unwrap();
+        // Both scans find the file system unknown and attach it without the lock.
+        let attached = roots.map(|root| {
+            std::fs::create_dir(&root).unwrap();
+            let directory = File::open(&root).unwrap();
+            let path = bytes(&root);
+            let refused = Err("no notifications in this test");
+            let found = FileSystem::attach(refused, Level::ScanOnly, &path, directory.as_fd());
+            (path, found.unwrap())
+        });
+        let mut state = shared.lock();
+        for (path, (id, file_system)) in attached {
+            assert!(state.keep_attached(id, file_system, &path).is_none());
+        }
+        let known: Vec<_> = state.file_systems.values().map(|found| found.roots.len()).collect();
+        assert_eq!(known, [2]);
+    }
 
     #[test]
     fn directories_above_a_path_start_at_the_top() {
