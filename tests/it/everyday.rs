@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Running, folder, run_with};
+use crate::common::{Running, eventually, folder, run_with};
 use serde_json::Value;
 
 const PASSWORD: &str = "Everyday-work-1";
@@ -108,12 +108,13 @@ fn agents_groups_and_commands_are_managed_by_name() {
     assert!(out.contains("for 1 agent(s)\n") && out.contains("001    acknowledged"), "{out}");
     let command = fleet.json("commands")[0]["id"].to_string();
     assert_eq!(fleet.json(&format!("commands {command}"))[0]["state"], "acknowledged");
-    let (code, out, error) = fleet.run_with("restart 1 77", &[]);
-    assert!(code == 2 && out.contains("for 1 agent"), "{out}{error}");
-    assert!(
-        error.contains("077: agent does not exist") && error.contains("1 of 2 failed"),
-        "{error}"
-    );
+    // The agent is not active while it starts again with the configuration of its group.
+    eventually("the agent takes the order", || {
+        let (code, out, error) = fleet.run_with("restart 1 77", &[]);
+        assert!(code == 2 && error.contains("077: agent does not exist"), "{out}{error}");
+        let taken = out.contains("for 1 agent") && error.contains("1 of 2 failed");
+        if taken { Ok(()) } else { Err(error) }
+    });
 
     assert_eq!(fleet.run(&format!("groups remove web {name}")), "removed: 001\n");
     assert_eq!(fleet.run("groups delete web"), "deleted: web\n");
