@@ -137,6 +137,11 @@ impl Table {
 
     /// Enters the processes that `/proc` lists, after the start and after losses. The messages of
     /// the interval up to `to_ns` were lost; later ones are applied after this call.
+    ///
+    /// Images are doubted before new ones are entered: all of those are read after `from_ns` and
+    /// would be doubted too. Missing processes end before the listed ones are entered, because a
+    /// full table removes ended ones to make room. Parents are marked after all are entered: a mark
+    /// on an older process of the same number would be lost, and a child could get wrong users.
     pub fn restart(&mut self, from_ns: u64, to_ns: u64, running: &[(u32, Reading)]) {
         self.losses.add(from_ns, to_ns);
         // The message that would have shown that an image was read too late may be lost.

@@ -65,6 +65,13 @@ impl Tracker {
         places
     }
 
+    /// Moves a directory in the index, and makes both names due completely if the outcome is not
+    /// certain.
+    ///
+    /// The nodes are found by their old place, so they are searched before the first of them moves.
+    /// A node moves before its check is carried: a cycle must carry nothing, and the note may merge
+    /// names, which groups those below the directory by their place in the index. `compare` is
+    /// complete only after the loop.
     fn move_directory(
         &mut self,
         object: &[u8],

@@ -123,6 +123,11 @@ impl DirtySet {
 
     /// Adds a notification to a name, or to the entry that its directory is merged into. Returns
     /// the entry.
+    ///
+    /// The covering entry is searched first: a name that is merged gets no entry of its own. Depth,
+    /// window and notice are stored before the merge. A new entry has the depth of a name, and a
+    /// merge puts such entries into a check that does not look into subdirectories. A merge also
+    /// frees slots and uses them again, so the entry is searched once more after it.
     pub(crate) fn note(
         &mut self,
         index: &mut DirectoryIndex,

@@ -238,6 +238,11 @@ impl Ranged {
 
     /// Returns the window of each step at these times, which must not fall: the samples within it, and
     /// those that count beyond it.
+    ///
+    /// The bounds only move forward. Both move before the window is cut, because the new begin may
+    /// be after the end of the step before. Falls are dropped after the begin has moved: for a fall
+    /// at the begin, the value before it is not in the window. A later fall is only peeked at: the
+    /// next window may contain it too.
     pub(crate) fn windows<'s>(
         self,
         samples: &'s Samples,

@@ -57,6 +57,12 @@ pub(crate) async fn stateful(
     tokio::spawn(async move { process_session(&app, arrived).await }).await?
 }
 
+/// Stores a session whose body has arrived. The head of [`crate::agent_queues`] explains the order.
+///
+/// The body is decoded before the lock is taken, so that this delays no other request of the agent.
+/// The sender is identified and claims its lease again with the lock held: during the wait, the
+/// agent may have been removed, or another instance may have taken the lease. The lock is held
+/// until the store has applied the session, or a check has read the store.
 async fn process_session(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal> {
     let bytes = std::mem::take(&mut arrived.bytes);
     let plan = decide(app, &arrived.caller, bytes).await?;

@@ -307,6 +307,11 @@ impl Core {
         Ok(())
     }
 
+    /// Writes the file of a roll-up and persists it. Its sources are removed only afterwards, by
+    /// the caller: an error or a crash before that loses nothing.
+    ///
+    /// The rows of all sources are collected before the first one is written: a part takes its rows
+    /// in ascending order, each once. So each row is made of all its sources at the same time.
     fn write_rollup(
         &self,
         snapshot: &Snapshot,

@@ -231,6 +231,11 @@ pub(super) fn remove(
     Ok(row)
 }
 
+/// Replaces the row of agent 000. Returns its date of registration.
+///
+/// The date of the first start is stored only in this row, so it is read before the row is deleted.
+/// [`save_info`] updates an existing row, so it follows the insert. All steps are one transaction:
+/// a crash leaves the old row or the new one.
 pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> ControlResult<i64> {
     let added = "SELECT added_at_s FROM agent WHERE id = 0";
     let added = tx.query_row(added, [], |row| row.get(0)).optional()?;
