@@ -420,8 +420,14 @@ impl Agent {
         self.syncer.cycle(&files()).await.unwrap_err()
     }
 
+    /// Sends a heartbeat. As the running agent does, sends it again if its connection ended.
     pub(crate) async fn beat(&self) -> link::ControlAnswer {
-        self.syncer.heartbeat(link::ControlAction::Notify, &[]).await.unwrap()
+        loop {
+            match self.syncer.heartbeat(link::ControlAction::Notify, &[]).await {
+                Err(SyncError::Interrupted { .. }) => {}
+                answered => return answered.unwrap(),
+            }
+        }
     }
 
     /// Runs cycle, check and cycle, as the running agent does when a check is due.
