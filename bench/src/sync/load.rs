@@ -76,8 +76,8 @@ pub struct Answered {
 /// The outcome of one session that was sent.
 enum Sent {
     Durable,
-    /// The server sheds load; retry after this number of seconds.
-    Shed(f64),
+    /// The server sheds load; retry after this number of seconds. The text is its answer.
+    Shed(f64, String),
 }
 
 /// One agent, connected or not.
@@ -133,11 +133,18 @@ impl Agent {
     ) -> anyhow::Result<Answered> {
         let begun = Instant::now();
         self.sessions += 1;
+        let mut last = String::new();
         for vain in 0..TRIES_MAX {
             let pause = match self.once(to, body).await {
                 Ok(Sent::Durable) => return Ok(Answered { elapsed: begun.elapsed(), vain }),
-                Ok(Sent::Shed(seconds)) => seconds,
-                Err(problem) if problem.is::<std::io::Error>() => 1.0,
+                Ok(Sent::Shed(seconds, answer)) => {
+                    last = answer;
+                    seconds
+                }
+                Err(problem) if problem.is::<std::io::Error>() => {
+                    last = problem.to_string();
+                    1.0
+                }
                 Err(problem) => return Err(problem),
             };
             self.hang_up();
@@ -145,7 +152,7 @@ impl Agent {
             let spread = f64::from(self.id.wrapping_mul(0x9e37_79b9) >> 16) / 65_536.0;
             tokio::time::sleep(Duration::from_secs_f64(pause * (1.0 + spread))).await;
         }
-        bail!("a session was sent {TRIES_MAX} times in vain");
+        bail!("a session was sent {TRIES_MAX} times in vain: {last}");
     }
 
     async fn once(&mut self, to: std::net::SocketAddr, body: &[u8]) -> anyhow::Result<Sent> {
@@ -194,7 +201,9 @@ impl Agent {
         line.read_exact(&mut answer).await?;
         match status.split(' ').nth(1) {
             Some("200") => Ok(Sent::Durable),
-            Some("429" | "503") => Ok(Sent::Shed(later)),
+            Some("429" | "503") => {
+                Ok(Sent::Shed(later, String::from_utf8_lossy(&answer).into_owned()))
+            }
             _ => bail!("{}: {}", status.trim(), String::from_utf8_lossy(&answer)),
         }
     }
@@ -202,7 +211,7 @@ impl Agent {
 
 /// Returns a TLS configuration like the real server's.
 pub fn server_config(registry: &registry::Registry) -> anyhow::Result<Arc<ServerConfig>> {
-    let issued = registry.issue_server_certificate(&[])?;
+    let issued = registry.issue_server_certificate(&["localhost".into()])?;
     let chain = CertificateDer::pem_slice_iter(issued.cert_chain_pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()?;
     let mut roots = RootCertStore::empty();

@@ -66,8 +66,11 @@ pub fn serve(folder: &Path, core: Option<usize>) -> anyhow::Result<()> {
     let (journal, _) = Journal::open(&folder.join("journal"), journal::Options::default())?;
     let (commit, _) = Commit::open(journal, Arc::clone(&state), CommitOptions::default())?;
     let registry = registry(folder)?;
-    let options =
-        SessionsOptions { https: Some("127.0.0.1:0".parse()?), ..SessionsOptions::default() };
+    let options = SessionsOptions {
+        https: Some("127.0.0.1:0".parse()?),
+        names: vec!["localhost".into()],
+        ..SessionsOptions::default()
+    };
     let _entered = runtime.enter();
     let handle =
         Sessions::start(options, Arc::clone(&commit), Arc::clone(&state), registry.clone())?;
