@@ -45,7 +45,7 @@ quick: ## Formatting, lints, checks of the tree and the unit tests that start no
 	cargo clippy --workspace -- $(LINT)
 	@./tests/unit.sh --workspace --lib --bins
 
-check: ## Formatting, lints, documentation, dashboard files, and that the fuzzers and benches build
+check: ## Formatting, lints, spelling, licences, documentation, dashboard files; fuzzers and benches build
 	@./tests/check.sh
 
 unit: ## All Rust tests: units, models, crash images, real processes

@@ -10,6 +10,8 @@ mkdir -p target
 exec 9> target/tools.lock
 flock 9
 if ! cmp -s tests/tools.txt "$folder/tools.txt"; then
+  tests/packages.sh python3 python3
+  python3 -m pip --version > /dev/null 2>&1 || tests/packages.sh pip3 python3-pip || true
   rm -rf "$folder"
   python3 -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
     --root-user-action=ignore --target "$folder" -r tests/tools.txt > /dev/null || true

@@ -15,7 +15,7 @@ const LINKS: usize = 2;
 /// Creates a tree with files of different sizes, links, and names beyond ASCII.
 fn generated(tree: &Path) {
     for directory in 0..DIRECTORIES {
-        let path = tree.join(format!("d{}/verzeichnis-ä{directory}", directory % 10));
+        let path = tree.join(format!("d{}/folder-ä{directory}", directory % 10));
         fs::create_dir_all(&path).unwrap();
         for file in 0..FILES {
             let content = format!("{directory} {file}\n").repeat(directory * file % 200);

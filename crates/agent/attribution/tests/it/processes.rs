@@ -294,9 +294,11 @@ fn lost_messages_never_name_a_wrong_process() {
     let options = Options { buffer_bytes: 2048, ..Options::default() };
     let attribution = Attribution::start(options).unwrap();
     let watched = Watched::start(bench.folder.path());
-    // Messages are lost while the thread reads /proc for another one.
+    // Messages are lost while the thread reads /proc for another one. Other processes of the machine
+    // may have lost some before the first writer.
+    let before = attribution.status().losses;
     let mut n = 0;
-    while attribution.status().losses < 5 && n < 200 {
+    while attribution.status().losses < before + 5 && n < 200 {
         let mut loads = [load(), load(), load()];
         bench.burst(n, 20);
         bench.touch(n);
@@ -310,6 +312,6 @@ fn lost_messages_never_name_a_wrong_process() {
     let score = score(&bench, &writers, &attribution);
     let status = attribution.status();
     println!("{} right, {} not known; {status:?}", score.right, score.not_known.len());
-    assert!(status.losses > 0 && status.uncertain + status.unknown > 0, "{status:?}");
+    assert!(status.losses > before && status.uncertain + status.unknown > 0, "{status:?}");
     assert!(score.wrong.is_empty(), "{:#?}", score.wrong);
 }

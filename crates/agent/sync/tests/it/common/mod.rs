@@ -420,13 +420,12 @@ impl Agent {
         self.syncer.cycle(&files()).await.unwrap_err()
     }
 
-    /// Sends a heartbeat. As the running agent does, sends it again if its connection ended.
+    /// Sends a heartbeat. As the running agent does, sends it once more if its connection ended.
     pub(crate) async fn beat(&self) -> link::ControlAnswer {
-        loop {
-            match self.syncer.heartbeat(link::ControlAction::Notify, &[]).await {
-                Err(SyncError::Interrupted { .. }) => {}
-                answered => return answered.unwrap(),
-            }
+        let beat = || self.syncer.heartbeat(link::ControlAction::Notify, &[]);
+        match beat().await {
+            Err(SyncError::Interrupted { .. }) => beat().await.unwrap(),
+            answered => answered.unwrap(),
         }
     }
 
