@@ -17,7 +17,7 @@ fn limit_file_size(bytes: Option<u64>) {
 fn fill_a_database_that_cannot_grow() {
     tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stdout).init();
     let options = QueueOptions { wal_autocheckpoint_pages: Some(16), ..QueueOptions::default() };
-    let (_folder, path, _, queue) = open_new_with(options);
+    let (_folder, path, _, queue) = open_new_with(&options);
     let add = |round: u64| {
         let ops = (0..20).map(|n| base(&format!("/{round}/{n:02}"), n));
         apply(&queue, ops.collect());

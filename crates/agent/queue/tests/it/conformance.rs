@@ -45,7 +45,7 @@ fn event(n: u64) -> EventBody {
 /// Returns the number of commits for three document changes with an event each and one more event,
 /// and the number of commits for three file changes.
 fn commits_of(transaction: Transaction) -> (usize, usize) {
-    let (_folder, path, _, queue) = open_new_with(options(transaction));
+    let (_folder, path, _, queue) = open_new_with(&options(transaction));
     let packages = Dataset::inventory_packages();
     queue.put_document(&packages, b"old", b"{}").unwrap();
     apply(&queue, vec![base("/a/0", 1)]);
@@ -74,7 +74,7 @@ fn changes_commit_with_their_events_singly_or_as_one_group() {
 fn checkpoint_interval_follows_the_mode_unless_set() {
     let pages = |transaction, wal_autocheckpoint_pages| {
         let options = QueueOptions { wal_autocheckpoint_pages, ..options(transaction) };
-        open_new_with(options).3.status().unwrap().wal_autocheckpoint_pages
+        open_new_with(&options).3.status().unwrap().wal_autocheckpoint_pages
     };
     assert_eq!(pages(Transaction::PerEvent, None), 1000);
     assert_eq!(pages(Transaction::PerEvent, Some(50)), 50);
@@ -84,7 +84,7 @@ fn checkpoint_interval_follows_the_mode_unless_set() {
 #[test]
 fn last_of_several_changes_of_one_item_in_a_batch_wins() {
     for mode in MODES {
-        let (_folder, _, _, queue) = open_new_with(options(mode));
+        let (_folder, _, _, queue) = open_new_with(&options(mode));
         apply(
             &queue,
             vec![
@@ -106,11 +106,11 @@ fn last_of_several_changes_of_one_item_in_a_batch_wins() {
 #[test]
 fn directory_emptied_in_batch_can_be_recreated() {
     for mode in MODES {
-        let (_folder, path, clock, queue) = open_new_with(options(mode));
+        let (_folder, path, clock, queue) = open_new_with(&options(mode));
         apply(&queue, vec![base("/new/1", 1), delete_op("/new/1")]);
         apply(&queue, vec![base("/new/2", 2)]);
         queue.close().unwrap();
-        let (queue, _) = try_open(&path, options(mode), &clock).unwrap();
+        let (queue, _) = try_open(&path, &options(mode), &clock).unwrap();
         assert_eq!(baseline(&queue, "/new"), [("2".to_owned(), 2)], "{mode:?}");
         assert_eq!(cycle(&queue), own(&[("/new/2", Some(2))]), "{mode:?}");
     }
@@ -119,7 +119,7 @@ fn directory_emptied_in_batch_can_be_recreated() {
 #[test]
 fn failed_batch_is_returned_whole() {
     for mode in MODES {
-        let (_folder, _, _, queue) = open_new_with(options(mode));
+        let (_folder, _, _, queue) = open_new_with(&options(mode));
         let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
         queue.close().unwrap();
         let ops = vec![base("/a/1", 1), delete_op("/a/2")];
@@ -132,12 +132,12 @@ fn failed_batch_is_returned_whole() {
 #[test]
 fn database_written_in_one_mode_opens_in_the_other_after_a_kill() {
     for (before, after) in [(MODES[0], MODES[1]), (MODES[1], MODES[0])] {
-        let (_folder, path, clock, queue) = open_new_with(options(before));
+        let (_folder, path, clock, queue) = open_new_with(&options(before));
         apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
         cycle(&queue);
         apply(&queue, vec![changed("/a/1", 3), delete_op("/a/2")]);
         let (_image, copy) = common::crash_image(&path);
-        let (queue, report) = try_open(&copy, options(after), &clock).unwrap();
+        let (queue, report) = try_open(&copy, &options(after), &clock).unwrap();
         assert!(report.unclean && report.events == 2);
         apply(&queue, vec![changed("/b/1", 4)]);
         let pending = own(&[("/a/1", Some(3)), ("/a/2", None), ("/b/1", Some(4))]);

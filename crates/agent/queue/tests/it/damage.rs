@@ -225,7 +225,7 @@ fn unreadable_database_is_an_error_of_the_disk() {
     overwrite(&path, 0, &[0xff; 4096]);
     // Every read at the beginning of this file fails with EIO.
     std::os::unix::fs::symlink("/proc/self/mem", with_suffix(&path, "-wal")).unwrap();
-    let error = try_open(&path, QueueOptions::default(), &clock).err().unwrap().to_string();
+    let error = try_open(&path, &QueueOptions::default(), &clock).err().unwrap().to_string();
     assert!(error.contains("os error 5"), "{error}");
     assert!(error.contains("agent.db-wal: read: "), "{error}");
     let copies = std::fs::read_dir(folder.path()).unwrap().flatten();

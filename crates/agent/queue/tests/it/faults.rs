@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use crate::common::{self, START_US, changed, files, try_open};
 use device::{Device, FaultyFolder, Fs, available};
@@ -17,8 +16,6 @@ use queue::{Queue, QueueDurability, QueueError, QueueOpenReport, QueueOptions};
 const BATCHES: u64 = 6;
 /// Changes of one batch.
 const BATCH: u64 = 3;
-/// Longest wait on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Returns the distance between two requests that fail in turn: 1 in a soak.
 fn step(usual: usize) -> usize {
@@ -40,14 +37,7 @@ struct Written {
 }
 
 fn open(path: &Path, options: &QueueOptions) -> Result<(Queue, QueueOpenReport), QueueError> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match try_open(path, options.clone(), &ManualClock::at(START_US)) {
-            // A process forked by another test has the lock's descriptor until it calls exec.
-            Err(QueueError::Locked { .. }) if Instant::now() < until => std::thread::yield_now(),
-            opened => return opened,
-        }
-    }
+    try_open(path, options, &ManualClock::at(START_US))
 }
 
 /// Writes one batch.

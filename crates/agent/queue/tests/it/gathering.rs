@@ -60,7 +60,7 @@ fn scan_group_is_committed_after_one_second() {
 #[test]
 fn per_event_scan_sink_commits_without_gathering() {
     let options = QueueOptions { transaction: Transaction::PerEvent, ..QueueOptions::default() };
-    let (_folder, _, _, queue) = open_new_with(options);
+    let (_folder, _, _, queue) = open_new_with(&options);
     let mut sink = scan_sink(&queue);
     assert_eq!(sink.apply(&mut vec![base("/a/1", 1), base("/a/2", 1)]).unwrap().items, 2);
 }

@@ -100,7 +100,7 @@ fn run_and_kill(path: &Path, mode: &str, from: u64, after_lines: u64) -> Said {
 /// Checks that everything acknowledged is stored. Returns the last stored number.
 fn verify(path: &Path, mode: &str, said: &Said) -> u64 {
     let clock = ManualClock::at(common::START_US);
-    let (queue, report) = common::try_open(path, options(mode), &clock).unwrap();
+    let (queue, report) = common::try_open(path, &options(mode), &clock).unwrap();
     assert!(report.unclean && report.rebuilt.is_none());
     let events = queue.lease_events(usize::MAX, usize::MAX).unwrap();
     let numbers: Vec<u64> = events

@@ -26,7 +26,7 @@ fn storm(queue: &Queue, rounds: u64) -> u64 {
 #[test]
 fn oldest_events_over_the_limit_are_dropped_and_reported() {
     let options = QueueOptions { byte_limit: 2_000_000, ..QueueOptions::default() };
-    let (_folder, _, _, queue) = open_new_with(options);
+    let (_folder, _, _, queue) = open_new_with(&options);
     let gone = Coverage {
         kind: CoverageKind::RootGone,
         path: "/mnt".into(),
@@ -69,7 +69,7 @@ fn oldest_events_over_the_limit_are_dropped_and_reported() {
 #[test]
 fn state_above_byte_limit_is_reported_once_and_kept() {
     let options = QueueOptions { byte_limit: 100_000, ..QueueOptions::default() };
-    let (_folder, _, _, queue) = open_new_with(options);
+    let (_folder, _, _, queue) = open_new_with(&options);
     for round in 0..40 {
         apply(&queue, (0..100).map(|n| base(&format!("/{round:02}/{n:02}"), n)).collect());
     }
@@ -144,7 +144,7 @@ fn full_disk(transaction: Transaction) {
     let path = disk.path().join("agent.db");
     let clock = env::clock::ManualClock::at(common::START_US);
     let options = QueueOptions { transaction, ..QueueOptions::default() };
-    let (queue, _) = try_open(&path, options, &clock).unwrap();
+    let (queue, _) = try_open(&path, &options, &clock).unwrap();
     let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
     let mut committed = 0;
     let failed = loop {
@@ -173,7 +173,7 @@ fn full_disk(transaction: Transaction) {
     check(&queue, committed);
     // A kill at this point loses nothing either.
     let (_image, copy) = common::crash_image(&path);
-    check(&try_open(&copy, QueueOptions::default(), &clock).unwrap().0, committed);
+    check(&try_open(&copy, &QueueOptions::default(), &clock).unwrap().0, committed);
     // With free space again it continues without a restart.
     disk.grow();
     sink.apply(&mut (0..100).map(|n| changed(&format!("/late/{n:03}"), n)).collect()).unwrap();

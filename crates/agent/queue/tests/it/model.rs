@@ -137,7 +137,7 @@ impl World {
         let path = folder.path().join("agent.db");
         let clock = ManualClock::at(START_US);
         let options = QueueOptions { transaction, ..QueueOptions::default() };
-        let (queue, _) = common::try_open(&path, options.clone(), &clock).unwrap();
+        let (queue, _) = common::try_open(&path, &options, &clock).unwrap();
         let mut world = Self {
             folder,
             path,
@@ -275,7 +275,7 @@ impl World {
             OpenOptions::new().write(true).open(&log).unwrap().set_len(kept).unwrap();
             self.server.power_lost = true;
         }
-        let (queue, report) = common::try_open(&path, self.options.clone(), &self.clock).unwrap();
+        let (queue, report) = common::try_open(&path, &self.options, &self.clock).unwrap();
         assert!(report.unclean && report.rebuilt.is_none());
         self.queue = queue;
         self.folder = folder;
@@ -338,7 +338,7 @@ impl World {
                 self.flight = None;
                 self.queue.close().unwrap();
                 let (queue, report) =
-                    common::try_open(&self.path, self.options.clone(), &self.clock).unwrap();
+                    common::try_open(&self.path, &self.options, &self.clock).unwrap();
                 assert!(!report.unclean);
                 self.queue = queue;
                 self.tellable.extend(self.disk.keys().cloned());

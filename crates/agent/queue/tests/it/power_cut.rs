@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{self, changed, delete_op, file, files};
 use device::{Device, Fs, PowerCut, available};
-use env::clock::SystemClock;
-use env::random::{Random as _, SeededRandom, SystemRandom};
+use env::clock::{Clock, SystemClock};
+use env::random::{Random as _, SeededRandom};
 use model::document::NoNames;
 use model::{Baseline as _, ItemKey, Op, Sink as _, SkipReason};
 use queue::{Queue, QueueDurability, QueueError, QueueOpenReport, QueueOptions, Skip, Transaction};
@@ -57,15 +57,8 @@ fn disk(count: u64) -> BTreeMap<String, u64> {
 }
 
 fn open(path: &Path, options: &QueueOptions) -> (Queue, QueueOpenReport) {
-    let clock = Arc::new(SystemClock::new());
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match Queue::open(path, options.clone(), clock.clone(), Arc::new(SystemRandom)) {
-            // A process forked by another test has the lock's descriptor until it calls exec.
-            Err(QueueError::Locked { .. }) if Instant::now() < until => std::thread::yield_now(),
-            opened => return opened.unwrap(),
-        }
-    }
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    common::open_unlocked(path, options, &clock).unwrap()
 }
 
 /// Writes batches, with occasional cycles, until a write fails after the power cut.

@@ -108,7 +108,7 @@ fn race(options: &QueueOptions) {
 }
 
 fn race_once(options: QueueOptions) {
-    let (_folder, _, _, queue) = open_new_with(options);
+    let (_folder, _, _, queue) = open_new_with(&options);
     let written = AtomicBool::new(false);
     let server = std::thread::scope(|scope| {
         let sender = scope.spawn(|| send(&queue, &written));

@@ -54,7 +54,7 @@ fn reports(queue: &Queue) -> usize {
 
 #[test]
 fn long_reader_blocks_no_writer_and_large_wal_is_reported_once() {
-    let (_folder, path, clock, queue) = open_new_with(small_log());
+    let (_folder, path, clock, queue) = open_new_with(&small_log());
     write(&queue, 0);
     let snapshot = queue.snapshot(&files()).unwrap();
     clock.advance(Duration::from_secs(7));
@@ -85,7 +85,7 @@ fn long_reader_blocks_no_writer_and_large_wal_is_reported_once() {
 
 #[test]
 fn large_wal_without_a_reader_is_not_reported() {
-    let (_folder, _, _, queue) = open_new_with(small_log());
+    let (_folder, _, _, queue) = open_new_with(&small_log());
     // One transaction far above the limit.
     apply(&queue, (0..20_000).map(|n| common::base(&format!("/d/{n:05}"), n)).collect());
     for round in 0..20 {
@@ -101,7 +101,7 @@ fn large_wal_without_a_reader_is_not_reported() {
 fn read_until_killed() {
     let path = std::env::var_os(CHILD_DB).unwrap();
     let clock = env::clock::ManualClock::at(common::START_US);
-    let (queue, _) = common::try_open(Path::new(&path), small_log(), &clock).unwrap();
+    let (queue, _) = common::try_open(Path::new(&path), &small_log(), &clock).unwrap();
     write(&queue, 0);
     let _snapshot = queue.snapshot(&files()).unwrap();
     write(&queue, 1);

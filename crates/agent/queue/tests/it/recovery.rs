@@ -149,7 +149,7 @@ fn newer_database_version_is_refused_and_left_unchanged() {
     db.pragma_update(None, "user_version", 7).unwrap();
     drop(db);
     let before = std::fs::read(&path).unwrap();
-    let Err(error) = try_open(&path, QueueOptions::default(), &clock) else { panic!("opened") };
+    let Err(error) = try_open(&path, &QueueOptions::default(), &clock) else { panic!("opened") };
     assert!(matches!(error, QueueError::Newer { found: 7, known: 1, .. }));
     assert!(error.to_string().contains("version 7"), "{error}");
     assert!(std::fs::read(&path).unwrap() == before, "changed");
@@ -164,7 +164,7 @@ fn foreign_database_is_refused_and_left_unchanged() {
     drop(db);
     let before = std::fs::read(&path).unwrap();
     let clock = env::clock::ManualClock::at(common::START_US);
-    let opened = try_open(&path, QueueOptions::default(), &clock);
+    let opened = try_open(&path, &QueueOptions::default(), &clock);
     assert!(matches!(opened, Err(QueueError::Foreign { .. })));
     assert!(std::fs::read(&path).unwrap() == before, "changed");
 }
@@ -172,7 +172,8 @@ fn foreign_database_is_refused_and_left_unchanged() {
 #[test]
 fn second_writer_is_locked_out_until_first_closes() {
     let (_folder, path, clock, queue) = open_new();
-    let second = try_open(&path, QueueOptions::default(), &clock);
+    let random = Arc::new(SystemRandom);
+    let second = Queue::open(&path, QueueOptions::default(), Arc::new(clock.clone()), random);
     assert!(matches!(second, Err(QueueError::Locked { .. })));
     queue.close().unwrap();
     assert!(matches!(queue.begin_cycle(&files()), Err(QueueError::Closed { .. })));
@@ -263,8 +264,11 @@ fn panic_in_a_transaction_rolls_it_back_and_blocks_no_writer() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(BreakingClock(SystemClock::new(), AtomicBool::new(false)));
     let path = folder.path().join("agent.db");
-    let random = Arc::new(SystemRandom);
-    let (queue, _) = Queue::open(&path, QueueOptions::default(), clock.clone(), random).unwrap();
+    let opened = || {
+        let clock: Arc<dyn Clock> = clock.clone();
+        common::open_unlocked(&path, &QueueOptions::default(), &clock).unwrap()
+    };
+    let (queue, _) = opened();
     let packages = Dataset::inventory_packages();
     assert!(queue.put_document(&packages, b"a", b"1").unwrap());
     let die = |key: &'static [u8]| {
@@ -281,8 +285,7 @@ fn panic_in_a_transaction_rolls_it_back_and_blocks_no_writer() {
     // A panic does not prevent a clean shutdown either.
     die(b"d");
     queue.close().unwrap();
-    let (queue, report) =
-        Queue::open(&path, QueueOptions::default(), clock, Arc::new(SystemRandom)).unwrap();
+    let (queue, report) = opened();
     assert!(!report.unclean);
     assert_eq!(report.items, 2);
     queue.close().unwrap();

@@ -22,7 +22,6 @@ mod concurrent_cuts;
 mod crashes;
 mod damage;
 mod golden;
-mod kills;
 mod model;
 mod power_cut;
 mod waiters;

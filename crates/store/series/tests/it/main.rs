@@ -19,7 +19,6 @@ mod damage;
 mod deletes;
 mod forget;
 mod golden;
-mod kills;
 mod look;
 mod model;
 mod names;

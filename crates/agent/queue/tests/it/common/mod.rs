@@ -3,8 +3,9 @@
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use env::clock::ManualClock;
+use env::clock::{Clock, ManualClock};
 use env::random::SystemRandom;
 use model::document::NoNames;
 use model::{
@@ -20,24 +21,43 @@ pub(crate) fn files() -> Dataset {
     Dataset::fim_files()
 }
 
+/// Time for which a queue may stay locked by the process that another test starts.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 pub(crate) fn try_open(
     path: &Path,
-    options: QueueOptions,
+    options: &QueueOptions,
     clock: &ManualClock,
 ) -> Result<(Queue, QueueOpenReport), QueueError> {
-    Queue::open(path, options, Arc::new(clock.clone()), Arc::new(SystemRandom))
+    open_unlocked(path, options, &(Arc::new(clock.clone()) as Arc<dyn Clock>))
+}
+
+/// Opens a queue that no other test has open, with any clock.
+pub(crate) fn open_unlocked(
+    path: &Path,
+    options: &QueueOptions,
+    clock: &Arc<dyn Clock>,
+) -> Result<(Queue, QueueOpenReport), QueueError> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match Queue::open(path, options.clone(), Arc::clone(clock), Arc::new(SystemRandom)) {
+            // A process forked by another test has the lock's descriptor until it calls exec.
+            Err(QueueError::Locked { .. }) if Instant::now() < until => std::thread::yield_now(),
+            opened => return opened,
+        }
+    }
 }
 
 pub(crate) fn open(path: &Path, clock: &ManualClock) -> (Queue, QueueOpenReport) {
-    try_open(path, QueueOptions::default(), clock).unwrap()
+    try_open(path, &QueueOptions::default(), clock).unwrap()
 }
 
 pub(crate) fn open_new() -> (tempfile::TempDir, PathBuf, ManualClock, Queue) {
-    open_new_with(QueueOptions::default())
+    open_new_with(&QueueOptions::default())
 }
 
 pub(crate) fn open_new_with(
-    options: QueueOptions,
+    options: &QueueOptions,
 ) -> (tempfile::TempDir, PathBuf, ManualClock, Queue) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.db");

@@ -1,5 +1,16 @@
 //! Kills a real process on a real folder with SIGKILL at random instants. Records that were
 //! reported as persisted are still there. `HOLDFAST_KILLS` sets the number of kills (default 200).
+//!
+//! A program of its own: a process that it starts has the locks of other tests until it calls exec.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::excessive_nesting,
+    reason = "a test that cannot go on fails"
+)]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

@@ -1,5 +1,14 @@
 //! Processes that are killed with SIGKILL while they write: everything that they reported as
 //! acknowledged survives.
+//!
+//! A program of its own: a process that it starts has the locks of other tests until it calls exec.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
