@@ -100,15 +100,15 @@ fn race(options: &QueueOptions) {
     };
     let start = Instant::now();
     loop {
-        race_once(options.clone());
+        race_once(options);
         if start.elapsed() >= least {
             return;
         }
     }
 }
 
-fn race_once(options: QueueOptions) {
-    let (_folder, _, _, queue) = open_new_with(&options);
+fn race_once(options: &QueueOptions) {
+    let (_folder, _, _, queue) = open_new_with(options);
     let written = AtomicBool::new(false);
     let server = std::thread::scope(|scope| {
         let sender = scope.spawn(|| send(&queue, &written));
