@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use env::random::{Random as _, SystemRandom};
-use registry::SqliteControl;
+use registry::ControlStore;
 
 /// Prefixes of the names in a data folder; `*.toml` and `lost+found` may be there as well.
 const OWN_NAMES: [&str; 14] = [
@@ -304,7 +304,7 @@ impl DataFolder {
                 );
             }
         }
-        let made = SqliteControl::open(&database).map(drop);
+        let made = ControlStore::open(&database).map(drop);
         made.with_context(|| database.display().to_string())
     }
 

@@ -95,7 +95,7 @@ pub(crate) async fn status(folder: &Path) -> anyhow::Result<serde_json::Value> {
 /// Copies of a server's own files.
 pub(crate) struct ServerFiles {
     pub(crate) folder: DataFolder,
-    pub(crate) state: Arc<dyn StateStore>,
+    pub(crate) state: Arc<StateStore>,
 }
 
 impl SeedSource for ServerFiles {

@@ -10,7 +10,7 @@ use console::Console;
 use model::{Position, Record, timestamp};
 use run::{last_scan, realtime_status};
 use serde_json::{Value, json};
-use state::SqliteState;
+use state::StateStore;
 use sync::OwnView;
 
 use crate::agent_db;
@@ -147,7 +147,7 @@ pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     let ahead = applied.is_some_and(|a| a.0 > report.last_position);
     if ahead {
         let state = DataFolder::new(&beside).state_db();
-        SqliteState::prepare_restored(&state, Position(report.last_position))?;
+        StateStore::prepare_restored(&state, Position(report.last_position))?;
     }
     let damage = report.damage.as_ref().map(ToString::to_string);
     let untouched = damage.is_none() && !ahead;
@@ -166,7 +166,7 @@ fn applied_beside(dir: &Path) -> anyhow::Result<Option<Position>> {
     if !is_there(&state)? {
         return Ok(None);
     }
-    Ok(Some(SqliteState::peek_applied(&state)?))
+    Ok(Some(StateStore::peek_applied(&state)?))
 }
 
 /// Returns the data folder that contains a journal's folder.

@@ -17,13 +17,13 @@ use env::guard::GuardedClock;
 use env::random::{Random, SystemRandom};
 use journal::{Journal, Options};
 use model::Position;
-use registry::{ControlError, Registry, RegistryOptions, SqliteControl};
+use registry::{ControlError, ControlStore, Registry, RegistryOptions};
 use replication::follow::Marker;
 use replication::{ShipOptions, Shipping};
 use rustls::server::ResolvesServerCert;
 use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsOptions, SilenceOptions, Timeouts};
 use sigma::RuleFolder;
-use state::{Retention, SqliteState, StateError, StateOptions, StateStore};
+use state::{Retention, StateError, StateOptions, StateStore};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
@@ -163,7 +163,7 @@ impl Server {
 
 /// The stores of a server.
 struct Stores {
-    state: Arc<dyn StateStore>,
+    state: Arc<StateStore>,
     commit: Arc<Commit>,
     registry: Registry,
     shipping: Shipping,
@@ -200,7 +200,7 @@ fn open_stores(
     config: &ServerConfig,
     folder: &DataFolder,
     clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(Arc<dyn StateStore>, Arc<Commit>, Journal)> {
+) -> anyhow::Result<(Arc<StateStore>, Arc<Commit>, Journal)> {
     if let Some(following) = Marker::load(folder.path())? {
         let (folder, from) = (folder.path().display(), following.from);
         bail!(
@@ -212,7 +212,7 @@ fn open_stores(
     if restored.exists() {
         // Only a restored state may continue without its journal; below, a lost journal is an
         // error.
-        SqliteState::prepare_restored(&folder.state_db(), Position(0)).context("restored state")?;
+        StateStore::prepare_restored(&folder.state_db(), Position(0)).context("restored state")?;
     }
     let options = StateOptions {
         readers: config.db.readers,
@@ -220,10 +220,10 @@ fn open_stores(
         wal_bytes_max: config.db.wal_mib * 1024 * 1024,
         ..StateOptions::default()
     };
-    let state = SqliteState::open(&folder.state_db(), options)
+    let state = StateStore::open(&folder.state_db(), options)
         .and_then(|state| state.warm().map(|()| state))
         .map_err(|e| database(&folder.state_db(), e.into()))?;
-    let state: Arc<dyn StateStore> = Arc::new(state);
+    let state: Arc<StateStore> = Arc::new(state);
     let options = Options {
         layout: match config.journal.layout {
             Layout::Packed => journal::Layout::Packed,
@@ -302,7 +302,7 @@ fn open_series(
 fn open_shipping(
     config: &ServerConfig,
     folder: &DataFolder,
-    (journal, commit, state): (Journal, &Arc<Commit>, &Arc<dyn StateStore>),
+    (journal, commit, state): (Journal, &Arc<Commit>, &Arc<StateStore>),
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<Shipping> {
     let options = ShipOptions {
@@ -336,7 +336,7 @@ fn open_registry(
     };
     folder.expect_registry()?;
     folder.make_keys()?;
-    let store = SqliteControl::open_with(&folder.registry_db(), config.db.readers)
+    let store = ControlStore::open_with(&folder.registry_db(), config.db.readers)
         .and_then(|store| store.warm().map(|()| store))
         .map_err(|e| database(&folder.registry_db(), e.into()))?;
     Registry::open(Arc::new(store), &folder.keys(), clock, random, options).context("registry")

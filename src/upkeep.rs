@@ -20,7 +20,7 @@ const RETAIN_EVERY: Duration = Duration::from_hours(1);
 
 pub(crate) struct Upkeep {
     pub(crate) registry: Registry,
-    pub(crate) state: Arc<dyn StateStore>,
+    pub(crate) state: Arc<StateStore>,
     pub(crate) commit: Arc<Commit>,
     pub(crate) clock: Arc<FolderClock>,
     pub(crate) retention: Retention,

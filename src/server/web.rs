@@ -23,7 +23,7 @@ fn config_file(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn api::Conf
 pub(super) fn api_router(
     config: &ServerConfig,
     (registry, rules): (&Registry, Arc<RuleFolder>),
-    (state, commit, series): (&Arc<dyn StateStore>, &Arc<Commit>, Option<&series::Store>),
+    (state, commit, series): (&Arc<StateStore>, &Arc<Commit>, Option<&series::Store>),
     query_memory: ingest::Memory,
     clock: &Arc<FolderClock>,
     ready: &Arc<AtomicBool>,

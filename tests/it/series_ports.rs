@@ -14,7 +14,7 @@ use env::clock::ManualClock;
 use env::random::SystemRandom;
 use ingest::{Guard, Protocol};
 use registry::limits::SERVER_CERTIFICATE_SECONDS;
-use registry::{HashCost, Registry, RegistryOptions, SqliteControl};
+use registry::{ControlStore, HashCost, Registry, RegistryOptions};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -238,7 +238,7 @@ fn server_certificate_is_renewed_while_connections_continue() {
     let clock = ManualClock::at(begin.as_micros() as u64);
     let hash_cost = HashCost { memory_kib: 8, passes: 1, lanes: 1 };
     let registry = Registry::open(
-        Arc::new(SqliteControl::open(&base.join("registry.db")).unwrap()),
+        Arc::new(ControlStore::open(&base.join("registry.db")).unwrap()),
         &base,
         Arc::new(clock.clone()),
         Arc::new(SystemRandom),

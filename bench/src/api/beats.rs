@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use control::{ControlStore as _, NewAgent};
+use control::{ControlStore, NewAgent};
 use env::clock::SystemClock;
 use env::random::SystemRandom;
 use holdfast_bench::{Results, quick, wanted};
 use model::Incarnation;
-use registry::{AgentEnrolment, Registry, RegistryOptions, SqliteControl, WriteContext};
+use registry::{AgentEnrolment, Registry, RegistryOptions, WriteContext};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -71,7 +71,7 @@ fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Crede
     let keys = folder.join("keys");
     fs::create_dir_all(&keys)?;
     fs::set_permissions(&keys, fs::Permissions::from_mode(0o700))?;
-    let store = Arc::new(SqliteControl::open(&folder.join("registry.db"))?);
+    let store = Arc::new(ControlStore::open(&folder.join("registry.db"))?);
     let clock = Arc::new(SystemClock::new());
     let options = RegistryOptions::default();
     let registry = Registry::open(store.clone(), &keys, clock, Arc::new(SystemRandom), options)?;

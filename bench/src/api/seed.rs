@@ -4,9 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
-use control::{
-    ControlStore as _, InfoRow, LivenessRow, NewAgent, SqliteControl, StatusCode, WriteContext,
-};
+use control::{ControlStore, InfoRow, LivenessRow, NewAgent, StatusCode, WriteContext};
 use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 
 const GROUPS: u32 = 20;
@@ -46,7 +44,7 @@ fn status(mix: Mix, n: u32) -> AgentStatus {
 pub fn seed(folder: &Path, agents: u32, mix: Mix) -> anyhow::Result<()> {
     fs::create_dir_all(folder)?;
     let file = folder.join("registry.db");
-    let store = SqliteControl::open(&file).with_context(|| file.display().to_string())?;
+    let store = ControlStore::open(&file).with_context(|| file.display().to_string())?;
     let now_s = std::time::UNIX_EPOCH.elapsed()?.as_secs() as i64;
     for group in 0..GROUPS {
         store.create_group(&WriteContext::server(), &format!("group-{group:02}"), now_s)?;

@@ -10,10 +10,10 @@ use commit::{Commit, CommitOptions};
 use env::clock::SystemClock;
 use env::random::SystemRandom;
 use journal::Journal;
-use registry::{AgentEnrolment, Reader, Registry, RegistryOptions, SqliteControl, WriteContext};
+use registry::{AgentEnrolment, ControlStore, Reader, Registry, RegistryOptions, WriteContext};
 use serde_json::json;
 use sessions::{Sessions, SessionsOptions};
-use state::{SqliteState, StateOptions, StateStore};
+use state::{StateOptions, StateStore};
 
 /// All certificates use one key, because only the server is measured.
 const TOKEN_USES: u32 = 1_000;
@@ -45,7 +45,7 @@ pub fn enrol(folder: &Path, agents: usize) -> anyhow::Result<()> {
 
 fn registry(folder: &Path) -> anyhow::Result<Registry> {
     Ok(Registry::open(
-        Arc::new(SqliteControl::open(&folder.join("registry.db"))?),
+        Arc::new(ControlStore::open(&folder.join("registry.db"))?),
         folder,
         Arc::new(SystemClock::new()),
         Arc::new(SystemRandom),
@@ -61,8 +61,8 @@ pub fn serve(folder: &Path, core: Option<usize>) -> anyhow::Result<()> {
     let threads = if core.is_some() { 1 } else { 2 };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-    let state: Arc<dyn StateStore> =
-        Arc::new(SqliteState::open(&folder.join("state.db"), StateOptions::default())?);
+    let state: Arc<StateStore> =
+        Arc::new(StateStore::open(&folder.join("state.db"), StateOptions::default())?);
     let (journal, _) = Journal::open(&folder.join("journal"), journal::Options::default())?;
     let (commit, _) = Commit::open(journal, Arc::clone(&state), CommitOptions::default())?;
     let registry = registry(folder)?;

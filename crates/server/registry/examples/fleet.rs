@@ -17,8 +17,8 @@ use env::clock::{ManualClock, SystemClock};
 use env::random::SystemRandom;
 use model::{AgentId, AgentOs, AgentStatus};
 use registry::{
-    AgentColumn, AgentEnrolment, AgentInfo, AgentQuery, CommandKind, CommandOutcome, OutcomeState,
-    Reader, Registry, RegistryOptions, Sort, SqliteControl, WriteContext,
+    AgentColumn, AgentEnrolment, AgentInfo, AgentQuery, CommandKind, CommandOutcome, ControlStore,
+    OutcomeState, Reader, Registry, RegistryOptions, Sort, WriteContext,
 };
 
 const PLATFORMS: [&str; 6] = ["debian", "ubuntu", "rocky", "alpine", "arch", "suse"];
@@ -140,7 +140,7 @@ fn main() {
     let folder = tempfile::TempDir::new().unwrap();
     let clock = ManualClock::at(env::clock::Clock::now_us(&SystemClock::new()));
     let open = || {
-        let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+        let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
         let (store, clock) = (Arc::new(store), Arc::new(clock.clone()));
         let options = RegistryOptions::default();
         Registry::open(store, folder.path(), clock, Arc::new(SystemRandom), options).unwrap()

@@ -144,7 +144,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Returns the secret from which the keys of agents without a stored key are derived. It is
 /// generated once per registry.
 pub(crate) fn client_secret(
-    store: &dyn ControlStore,
+    store: &ControlStore,
     random: &dyn Random,
 ) -> Result<String, RegistryError> {
     if let Some(secret) = store.setting(&Reader::server(), CLIENT_SECRET)? {

@@ -289,14 +289,14 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc;
 
-    use control::{SqliteControl, WriteContext};
+    use control::{ControlStore, WriteContext};
     use env::clock::ManualClock;
     use env::random::SeededRandom;
 
     use crate::{Registry, RegistryOptions};
 
     fn open(folder: &std::path::Path, options: RegistryOptions) -> Registry {
-        let store = SqliteControl::open(&folder.join("registry.db")).unwrap();
+        let store = ControlStore::open(&folder.join("registry.db")).unwrap();
         let clock = Arc::new(ManualClock::at(1_795_287_122_000_000));
         let random = Arc::new(SeededRandom::new(1));
         Registry::open(Arc::new(store), folder, clock, random, options).unwrap()

@@ -97,7 +97,7 @@ pub use control::{
     ControlError, ControlStore, DistinctPage, EnrolmentTokenRow, FleetSummary, GroupConfig,
     GroupCount, LastScan, LinkKind, OutcomeFilter, OutcomeRow, OutcomeState, Overview, Permitted,
     Policy, PolicyRow, RevocationTarget, RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage,
-    Sort, SqliteControl, StatusCode, StatusSummary, WatchPage, WatchQuery, WatchRow, WriteContext,
+    Sort, StatusCode, StatusSummary, WatchPage, WatchQuery, WatchRow, WriteContext,
 };
 pub use env::sources::network;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
@@ -121,7 +121,7 @@ pub struct Registry {
 type TellRemoved = Box<dyn Fn(AgentId) + Send + Sync>;
 
 struct Inner {
-    store: Arc<dyn ControlStore>,
+    store: Arc<ControlStore>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     options: RegistryOptions,
@@ -172,7 +172,7 @@ impl Registry {
     /// Returns an error if a key file is damaged, readable by others, or missing although agents
     /// rely on it, or if the store fails.
     pub fn open(
-        store: Arc<dyn ControlStore>,
+        store: Arc<ControlStore>,
         folder: &Path,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
@@ -187,7 +187,7 @@ impl Registry {
         let tokens = tokens::Tokens::open(folder, &image.revocations, options.tokens_until_s)?;
         let mut server = host::record(now.s);
         server.added_at_s = store.save_server(&server)?;
-        let client_secret = client_keys::client_secret(&*store, &*random)?;
+        let client_secret = client_keys::client_secret(&store, &*random)?;
         let block = Duration::from_secs(options.login_block_s);
         let inner = Inner {
             authority,

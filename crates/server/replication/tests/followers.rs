@@ -23,7 +23,7 @@ use model::{Coverage, CoverageKind, EventBody, Record};
 use replication::wire::{Decoder, Frame};
 use replication::{LocalFollower, Part, SeedSource, ShipOptions, Shipping};
 use serde_json::Value;
-use state::{Reader, SqliteState, StateOptions, StateStore};
+use state::{Reader, StateOptions, StateStore};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
@@ -42,7 +42,7 @@ impl SeedSource for Seed {
 struct Primary {
     shipping: Shipping,
     commit: Arc<Commit>,
-    state: Arc<SqliteState>,
+    state: Arc<StateStore>,
     journal: Journal,
     dir: TempDir,
 }
@@ -58,7 +58,7 @@ fn open(dir: TempDir, held_bytes_max: u64) -> Primary {
     let small = Options { segment_bytes: 64 << 10, ..Options::default() };
     let (journal, _) = Journal::open(&journal_dir, small).unwrap();
     let file = dir.path().join("state.db");
-    let state = Arc::new(SqliteState::open(&file, StateOptions::default()).unwrap());
+    let state = Arc::new(StateStore::open(&file, StateOptions::default()).unwrap());
     let options = CommitOptions::default();
     let (commit, _) = Commit::open(journal.clone(), state.clone(), options).unwrap();
     let options = ShipOptions {

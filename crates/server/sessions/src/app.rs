@@ -28,7 +28,7 @@ use crate::options::SessionsOptions;
 pub(crate) struct App {
     pub(crate) options: SessionsOptions,
     pub(crate) commit: Arc<Commit>,
-    pub(crate) state: Arc<dyn StateStore>,
+    pub(crate) state: Arc<StateStore>,
     pub(crate) registry: Registry,
     pub(crate) in_flight: Admission,
     pub(crate) queues: AgentQueues,
@@ -97,7 +97,7 @@ impl App {
     /// Reads from the state store on a thread that may block.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        query: impl FnOnce(&dyn StateStore) -> Result<T, StateError> + Send + 'static,
+        query: impl FnOnce(&StateStore) -> Result<T, StateError> + Send + 'static,
     ) -> Result<T, Refusal> {
         let state = Arc::clone(&self.state);
         Ok(tokio::task::spawn_blocking(move || query(state.as_ref())).await??)

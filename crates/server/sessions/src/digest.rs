@@ -143,7 +143,7 @@ impl Asked {
 
 /// Returns the sums of all parts of the ranges, each split by `split` hex digits.
 fn sums(
-    state: &dyn StateStore,
+    state: &StateStore,
     agent: AgentId,
     dataset: &Dataset,
     asked: &Asked,
@@ -173,7 +173,7 @@ fn sums(
 
 /// Lists as many whole ranges as fit, starting with the first.
 fn listing(
-    state: &dyn StateStore,
+    state: &StateStore,
     agent: AgentId,
     dataset: &Dataset,
     asked: &Asked,
@@ -209,7 +209,7 @@ fn listing(
 
 /// Fills in the bodies; returns the number of lists that are complete.
 fn with_bodies(
-    state: &dyn StateStore,
+    state: &StateStore,
     agent: AgentId,
     dataset: &Dataset,
     lists: &mut [Vec<DigestItem>],

@@ -36,7 +36,7 @@ impl Sessions {
     pub fn start(
         options: SessionsOptions,
         commit: Arc<Commit>,
-        state: Arc<dyn StateStore>,
+        state: Arc<StateStore>,
         registry: Registry,
     ) -> Result<SessionsHandle, SessionsError> {
         if options.https.is_none() && options.unix.is_none() {

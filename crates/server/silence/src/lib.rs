@@ -82,7 +82,7 @@ struct Inner {
     options: SilenceOptions,
     clock: Arc<dyn Clock>,
     commit: Arc<Commit>,
-    state: Arc<dyn StateStore>,
+    state: Arc<StateStore>,
     registry: Registry,
     watch: Mutex<Watch>,
     /// A gap is due to open or to end.
@@ -106,12 +106,12 @@ impl Silence {
         options: SilenceOptions,
         clock: Arc<dyn Clock>,
         commit: Arc<Commit>,
-        state: Arc<dyn StateStore>,
+        state: Arc<StateStore>,
         registry: Registry,
     ) -> Result<Self, StateError> {
         let mut watch = Watch::new(options.silence_min);
         let now = now(&*clock);
-        for (agent, gap) in open_gaps(&*state)? {
+        for (agent, gap) in open_gaps(&state)? {
             if let Some(record) = registry.agent(agent) {
                 watch.restore(agent, record.incarnation, gap, now);
             }
@@ -182,7 +182,7 @@ fn now(clock: &dyn Clock) -> Now {
 }
 
 /// Reads all open gaps.
-fn open_gaps(state: &dyn StateStore) -> Result<Vec<(AgentId, Gap)>, StateError> {
+fn open_gaps(state: &StateStore) -> Result<Vec<(AgentId, Gap)>, StateError> {
     let mut query = ChangeQuery {
         kinds: vec![EventKind::OpenGap],
         former: false,
@@ -240,7 +240,7 @@ impl Inner {
         }
         let state = Arc::clone(&self.state);
         let counted = tokio::task::spawn_blocking(move || {
-            due.into_iter().map(|due| Ok((late_changes(&*state, &due)?, due))).collect()
+            due.into_iter().map(|due| Ok((late_changes(&state, &due)?, due))).collect()
         });
         let counted: Result<Vec<(Option<u64>, Due)>, StateError> = match counted.await {
             Ok(counted) => counted,
@@ -289,7 +289,7 @@ impl Inner {
 /// Returns the number of changes that arrived after the gap opened and were found before it ended;
 /// `None` if another start of the agent has ended the gap itself. An event of the same start that
 /// ended it is of an earlier absence.
-fn late_changes(state: &dyn StateStore, due: &Due) -> Result<Option<u64>, StateError> {
+fn late_changes(state: &StateStore, due: &Due) -> Result<Option<u64>, StateError> {
     let open = ChangeQuery {
         agents: Some(vec![due.agent]),
         kinds: vec![EventKind::OpenGap, EventKind::EndedGap],

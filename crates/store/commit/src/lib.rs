@@ -95,10 +95,10 @@ impl Commit {
     /// the state fails.
     pub fn open(
         journal: Journal,
-        state: Arc<dyn StateStore>,
+        state: Arc<StateStore>,
         options: CommitOptions,
     ) -> Result<(Arc<Self>, ReplayReport), CommitError> {
-        let report = replay::replay(&journal, &*state, &options)?;
+        let report = replay::replay(&journal, &state, &options)?;
         let shared = Arc::new(Shared::new(journal, state, options, report.to));
         // A process that is killed before each checkpoint must not leave more and more behind.
         if let Err(error) = shared.checkpoint().and_then(|_| shared.shrink()) {

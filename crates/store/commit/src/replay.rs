@@ -24,7 +24,7 @@ impl From<AppendError> for CommitError {
 
 /// Records gathered for one transaction.
 struct Replay<'a> {
-    state: &'a dyn StateStore,
+    state: &'a StateStore,
     options: &'a CommitOptions,
     batch: Vec<(Position, Record)>,
     bytes: u64,
@@ -38,7 +38,7 @@ struct Replay<'a> {
 /// See [`crate::Commit::open`].
 pub fn catch_up(
     journal: &Journal,
-    state: &dyn StateStore,
+    state: &StateStore,
     options: &CommitOptions,
 ) -> Result<ReplayReport, CommitError> {
     replay(journal, state, options)
@@ -47,7 +47,7 @@ pub fn catch_up(
 /// Applies the records that the state lacks.
 pub(crate) fn replay(
     journal: &Journal,
-    state: &dyn StateStore,
+    state: &StateStore,
     options: &CommitOptions,
 ) -> Result<ReplayReport, CommitError> {
     let started = Instant::now();

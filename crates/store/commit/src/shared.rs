@@ -49,7 +49,7 @@ pub(crate) struct Due {
 
 pub(crate) struct Shared {
     pub(crate) journal: Journal,
-    pub(crate) state: Arc<dyn StateStore>,
+    pub(crate) state: Arc<StateStore>,
     pub(crate) options: CommitOptions,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) counters: Counters,
@@ -100,7 +100,7 @@ impl Drop for Permit {
 impl Shared {
     pub(crate) fn new(
         journal: Journal,
-        state: Arc<dyn StateStore>,
+        state: Arc<StateStore>,
         options: CommitOptions,
         applied: Position,
     ) -> Self {

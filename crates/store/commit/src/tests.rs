@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use journal::{Journal, Options};
 use model::{AgentId, Dataset, EventBody, Incarnation, Overlay, Record, SessionRecord, Write};
-use state::{ChangeQuery, Reader, SqliteState, StateOptions, StateStore};
+use state::{ChangeQuery, Reader, StateOptions, StateStore};
 use tempfile::TempDir;
 
 use crate::{Commit, CommitError, CommitOptions, ReplayReport};
@@ -26,7 +26,7 @@ struct DataFolder {
 /// A commit on a data folder, with its state.
 struct Open {
     commit: Arc<Commit>,
-    state: Arc<SqliteState>,
+    state: Arc<StateStore>,
     report: ReplayReport,
 }
 
@@ -65,8 +65,8 @@ fn open(
     options: CommitOptions,
 ) -> Result<Open, CommitError> {
     let (journal, _) = Journal::open(journal, journal_options).unwrap();
-    let state = Arc::new(SqliteState::open(state, StateOptions::default()).unwrap());
-    let (commit, report) = Commit::open(journal, Arc::<SqliteState>::clone(&state), options)?;
+    let state = Arc::new(StateStore::open(state, StateOptions::default()).unwrap());
+    let (commit, report) = Commit::open(journal, Arc::<StateStore>::clone(&state), options)?;
     Ok(Open { commit, state, report })
 }
 
@@ -95,7 +95,7 @@ fn one(name: &str) -> Record {
     session(1, name, vec![event(name), document(name, 1)])
 }
 
-fn event_ids(state: &dyn StateStore) -> Vec<String> {
+fn event_ids(state: &StateStore) -> Vec<String> {
     let all = ChangeQuery { limit: 100_000, ..ChangeQuery::default() };
     let mut ids: Vec<_> =
         state.changes(&Reader::server(), &all).unwrap().items.into_iter().map(|e| e.id).collect();

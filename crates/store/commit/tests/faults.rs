@@ -17,7 +17,7 @@ use commit::{Commit, CommitError, CommitOptions, Committed};
 use device::{Device, DiskFault, FaultError, FaultyFolder, FaultyRequest, Fs, available};
 use journal::{Journal, OpenError, Options};
 use model::{AgentId, Dataset, EventBody, Incarnation, Overlay, Record, SessionRecord, Write};
-use state::{ChangeQuery, Reader, SqliteState, StateOptions, StateStore as _};
+use state::{ChangeQuery, Reader, StateOptions, StateStore};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -65,7 +65,7 @@ impl Submitted {
         }
     }
 
-    fn try_open(&self) -> Result<(Arc<Commit>, Arc<SqliteState>), String> {
+    fn try_open(&self) -> Result<(Arc<Commit>, Arc<StateStore>), String> {
         // Small segments: a checkpoint trims whole ones.
         let options = Options { segment_bytes: 64 * 1024, spares: 0, ..Options::default() };
         let until = Instant::now() + PATIENCE;
@@ -77,10 +77,10 @@ impl Submitted {
             }
         };
         let state =
-            SqliteState::open(&self.state, StateOptions { readers: 1, ..StateOptions::default() });
+            StateStore::open(&self.state, StateOptions { readers: 1, ..StateOptions::default() });
         let state = Arc::new(state.map_err(|e| e.to_string())?);
         let options = CommitOptions::default();
-        let opened = Commit::open(journal, Arc::<SqliteState>::clone(&state), options);
+        let opened = Commit::open(journal, Arc::<StateStore>::clone(&state), options);
         Ok((opened.map_err(|e| e.to_string())?.0, state))
     }
 
@@ -180,7 +180,7 @@ fn check_and_close(it: &mut Submitted) {
     assert_eq!(sound, "ok");
 }
 
-fn assert_kept(it: &Submitted, state: &SqliteState) {
+fn assert_kept(it: &Submitted, state: &StateStore) {
     let all = ChangeQuery { limit: 1_000, ..ChangeQuery::default() };
     let events = state.changes(&Reader::server(), &all).unwrap().items;
     let found: BTreeSet<String> = events.into_iter().map(|event| event.id).collect();

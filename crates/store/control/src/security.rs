@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ControlResult, Policy, Revocation, UserRow, WriteContext};
-use sqlite::Reader;
+use super::{Policy, Revocation, UserRow};
 
 /// A role with what it is linked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,38 +135,4 @@ pub struct AccessRows {
     /// Policies by role in the order of the roles, then by each role's own order.
     pub policies: Vec<Policy>,
     pub settings: BTreeMap<String, String>,
-}
-
-/// The part of the control store for users, roles, policies and rules. All calls block.
-pub trait SecurityStore: Send + Sync {
-    /// Returns a user by id.
-    ///
-    /// # Errors
-    /// Returns an error if the database fails.
-    fn user_by_id(&self, reader: &Reader, id: u32) -> ControlResult<Option<UserRow>>;
-
-    /// Returns a user, the policies of a set of roles and some settings, with one statement.
-    ///
-    /// # Errors
-    /// Returns an error if the database fails.
-    fn access(
-        &self,
-        reader: &Reader,
-        user: u32,
-        roles: &[u32],
-        settings: &[&str],
-    ) -> ControlResult<Option<AccessRows>>;
-
-    /// Returns users, roles, policies and rules from one snapshot.
-    ///
-    /// # Errors
-    /// Returns an error if the database fails.
-    fn security(&self, reader: &Reader) -> ControlResult<SecurityImage>;
-
-    /// Changes users, roles, policies, rules or links in one durable transaction with the
-    /// revocations. Returns the id of the created object, or 0 if none was created.
-    ///
-    /// # Errors
-    /// `NotFound`; `Exists` (`role`, `policy`, `policy body`, `rule`, `rule body`, `link`).
-    fn change_security(&self, context: &WriteContext, write: &SecurityWrite) -> ControlResult<u32>;
 }

@@ -13,8 +13,7 @@ use model::{
     Record, SessionRecord, Write,
 };
 use state::{
-    Comparison, Condition, DocumentField, DocumentQuery, Reader, SqliteState, StateOptions,
-    StateStore,
+    Comparison, Condition, DocumentField, DocumentQuery, Reader, StateOptions, StateStore,
 };
 
 const SESSION_BYTES: usize = 5_000_000;
@@ -72,7 +71,7 @@ fn main() {
     let documents = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(150_000);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
-    let state = SqliteState::open(&file, StateOptions::default()).unwrap();
+    let state = StateStore::open(&file, StateOptions::default()).unwrap();
     let mut position = 0;
     for (what, version) in [("new", 1), ("changed", 2), ("again", 2)] {
         let records = sessions(documents, version);
@@ -103,7 +102,7 @@ fn main() {
     queries(&state);
 }
 
-fn queries(state: &SqliteState) {
+fn queries(state: &StateStore) {
     let base = || DocumentQuery::new(AgentId(1), Dataset::fim_files());
     let prefix =
         Condition::field(DocumentField::Path, Comparison::Prefix, "/usr/lib/some-package-7/");

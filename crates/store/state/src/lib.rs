@@ -1,6 +1,5 @@
-//! The state store: documents and events that agents report, behind the trait [`StateStore`]. It is
-//! rebuilt from the journal after a power cut. [`SqliteState`] implements the trait; another engine
-//! implements the same trait and passes the same suite, `crates/testing/conformance`.
+//! The state store: documents and events that agents report, in the [`StateStore`]. It is rebuilt
+//! from the journal after a power cut.
 //!
 //! # Invariants
 //! - A batch of records is applied in one transaction together with its position, so that replay
@@ -16,9 +15,8 @@ mod db;
 pub mod error;
 pub mod limits;
 pub mod query;
-pub mod store;
 
-pub use db::{SqliteState, StateOptions};
+pub use db::{StateOptions, StateStore};
 pub use error::StateError;
 pub use query::{
     AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Collapsed, Comparison, Condition,
@@ -26,4 +24,3 @@ pub use query::{
     Retained, Retention, SortDirection, StateCounts, StoredDocument, StoredEvent,
 };
 pub use sqlite::{Cost, Reader, statements};
-pub use store::StateStore;

@@ -90,7 +90,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("testing/device", &["needs"]),
     ("testing/needs", &[]),
     ("testing/tidy", &[]),
-    ("testing/conformance", &["model", "state"]),
+    ("testing/records", &["model"]),
 ];
 
 #[test]

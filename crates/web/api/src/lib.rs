@@ -37,7 +37,7 @@ pub use openapi::json as openapi_json;
 pub fn router(
     options: ApiOptions,
     registry: Registry,
-    state: Arc<dyn StateStore>,
+    state: Arc<StateStore>,
     commit: Arc<Commit>,
 ) -> Result<Router, ApiError> {
     let described = Described {

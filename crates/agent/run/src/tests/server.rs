@@ -8,29 +8,29 @@ use commit::{Commit, CommitOptions};
 use env::clock::SystemClock;
 use env::random::SystemRandom;
 use journal::Journal;
-use registry::{Registry, RegistryOptions, SqliteControl};
+use registry::{ControlStore, Registry, RegistryOptions};
 use sessions::{Sessions, SessionsHandle, SessionsOptions};
-use state::{SqliteState, StateOptions, StateStore};
+use state::{StateOptions, StateStore};
 
 pub(super) struct Server {
     pub(super) registry: Registry,
     handle: SessionsHandle,
     commit: Arc<Commit>,
-    state: Arc<dyn StateStore>,
+    state: Arc<StateStore>,
 }
 
 impl Server {
     /// Starts a server with the data in the folder.
     pub(super) fn start(folder: &Path, listen: SocketAddr) -> Self {
         std::fs::create_dir_all(folder).unwrap();
-        let state: Arc<dyn StateStore> =
-            Arc::new(SqliteState::open(&folder.join("state.db"), StateOptions::default()).unwrap());
+        let state: Arc<StateStore> =
+            Arc::new(StateStore::open(&folder.join("state.db"), StateOptions::default()).unwrap());
         let (journal, _) =
             Journal::open(&folder.join("journal"), journal::Options::default()).unwrap();
         let (commit, _) =
             Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
         let registry = Registry::open(
-            Arc::new(SqliteControl::open(&folder.join("registry.db")).unwrap()),
+            Arc::new(ControlStore::open(&folder.join("registry.db")).unwrap()),
             folder,
             Arc::new(SystemClock::new()),
             Arc::new(SystemRandom),

@@ -9,8 +9,7 @@ use crate::common::{self, csr, der, fixture, options, try_open};
 use env::clock::Clock as _;
 use model::AgentId;
 use registry::{
-    ControlStore as _, EnrollError, IdentityError, RegistryError, RegistryOptions, SqliteControl,
-    WriteContext,
+    ControlStore, EnrollError, IdentityError, RegistryError, RegistryOptions, WriteContext,
 };
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -235,7 +234,7 @@ fn repeated_unused_renewals_do_not_fill_the_registry() {
         fixture.registry.identify(&old_leaf).unwrap();
         fixture.registry.flush().unwrap();
     }
-    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&fixture.folder.path().join("registry.db")).unwrap();
     let kept = store.load().unwrap().certificates.len();
     assert!(kept <= 4, "{kept} certificates are kept");
     for fixture in [&fixture.killed(), &fixture] {

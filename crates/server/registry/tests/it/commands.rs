@@ -4,7 +4,7 @@ use crate::common::{self, Fixture, fixture, named};
 use model::AgentId;
 use registry::{
     Command, CommandCounts, CommandKind, CommandOutcome, ControlStore, OutcomeFilter, OutcomeState,
-    Permitted, Reader, SqliteControl, WriteContext,
+    Permitted, Reader, WriteContext,
 };
 
 fn fleet(fixture: &Fixture, n: u32) -> Vec<AgentId> {
@@ -329,7 +329,7 @@ fn partially_deleted_command_is_never_visible() {
     }
     fixture.registry.flush().unwrap();
     // Runs one of several steps, which deletes some outcomes of the oldest command but not all.
-    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&fixture.folder.path().join("registry.db")).unwrap();
     assert!(store.trim_commands().unwrap());
     let page = OutcomeFilter { limit: 10_000, ..OutcomeFilter::default() };
     assert_eq!(

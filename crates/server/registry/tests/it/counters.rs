@@ -7,8 +7,8 @@ use crate::common::{Fixture, fixture, info, named};
 use model::{AgentId, AgentStatus};
 use proptest::prelude::*;
 use registry::{
-    AgentColumn, AgentCondition, AgentInfo, AgentQuery, ConfigTold, ControlStore as _, GroupConfig,
-    Permitted, Reader, SqliteControl, StatusSummary, WriteContext,
+    AgentColumn, AgentCondition, AgentInfo, AgentQuery, ConfigTold, ControlStore, GroupConfig,
+    Permitted, Reader, StatusSummary, WriteContext,
 };
 
 #[derive(Debug, Clone)]
@@ -214,7 +214,7 @@ fn kill_between_group_change_and_agent_flags_leaves_none_stale() {
     }
     assert_eq!(fixture.registry.status_summary().unwrap().synced, 2);
     // The change is durable, but nothing after it is.
-    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&fixture.folder.path().join("registry.db")).unwrap();
     let body = b"[scan]\nthreads = 1\n".to_vec();
     let config = GroupConfig { body, sum: String::new(), at_s: 1 };
     store.set_group_config(&WriteContext::server(), "default", &config).unwrap();

@@ -11,9 +11,9 @@ use env::random::{Random, SystemRandom};
 use model::{AgentId, AgentStatus, Permitted, WatchReport};
 use registry::limits::AGENT_NUMBER_MAX;
 use registry::{
-    AgentEnrolment, CommandKind, CommandOutcome, ControlStore as _, Displaced, EnrollError,
-    ForceRules, InsertAgent, Inserted, LastScan, Life, OutcomeState, Reader, Registry,
-    SqliteControl, WatchQuery, WriteContext,
+    AgentEnrolment, CommandKind, CommandOutcome, ControlStore, Displaced, EnrollError, ForceRules,
+    InsertAgent, Inserted, LastScan, Life, OutcomeState, Reader, Registry, WatchQuery,
+    WriteContext,
 };
 use tempfile::TempDir;
 
@@ -437,7 +437,7 @@ impl Random for InStep {
 #[test]
 fn concurrent_first_starts_share_one_client_key_secret() {
     let folder = TempDir::new().unwrap();
-    let store = || SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = || ControlStore::open(&folder.path().join("registry.db")).unwrap();
     let agent = control::NewAgent {
         id: None,
         name: "web".into(),
@@ -449,7 +449,7 @@ fn concurrent_first_starts_share_one_client_key_secret() {
     };
     store().add_agents(&WriteContext::server(), &[agent]).unwrap();
     let step: Arc<dyn Random> = Arc::new(InStep(Barrier::new(2)));
-    let start = |own: &Path, store: SqliteControl| {
+    let start = |own: &Path, store: ControlStore| {
         std::fs::create_dir(own).unwrap();
         let clock = Arc::new(ManualClock::at(common::START_US));
         Registry::open(Arc::new(store), own, clock, Arc::clone(&step), options()).unwrap()

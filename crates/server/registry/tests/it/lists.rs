@@ -268,10 +268,10 @@ const SEARCHES: [&str; 35] = [
 
 #[test]
 fn memory_search_equals_database_search() {
-    use registry::{ControlStore as _, Permitted, SqliteControl};
+    use registry::{ControlStore, Permitted};
     let fixture = fleet();
     fixture.registry.flush().unwrap();
-    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&fixture.folder.path().join("registry.db")).unwrap();
     let some = Permitted::Except(vec![AgentId(1)].into());
     for text in SEARCHES {
         for permitted in [Permitted::All, some.clone()] {
@@ -323,10 +323,10 @@ fn memory_search_equals_database_search() {
 
 #[test]
 fn agent_ids_by_status_equal_those_of_the_database() {
-    use registry::{ControlStore as _, Permitted, SqliteControl};
+    use registry::{ControlStore, Permitted};
     let fixture = fleet();
     fixture.registry.flush().unwrap();
-    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&fixture.folder.path().join("registry.db")).unwrap();
     for permitted in [
         Permitted::All,
         Permitted::Only(vec![AgentId(0), AgentId(2), AgentId(77)].into()),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::common::{self, Fixture, fixture, fixture_with, options};
 use control::Revocation;
 use registry::{
-    ControlError, ControlStore as _, HashCost, LoginError, RbacMode, Reader, RegistryError,
-    RegistryOptions, RevocationTarget, SqliteControl, User, WriteContext,
+    ControlError, ControlStore, HashCost, LoginError, RbacMode, Reader, RegistryError,
+    RegistryOptions, RevocationTarget, User, WriteContext,
 };
 
 const PASSWORD: &str = "Correct-Horse-9";
@@ -325,7 +325,7 @@ fn database_failure_is_not_reported_as_a_wrong_password() {
 }
 
 fn rusqlite_drop_users(path: &std::path::Path) -> rusqlite::Result<()> {
-    let _keep: Arc<SqliteControl> = Arc::new(SqliteControl::open(path).unwrap());
+    let _keep: Arc<ControlStore> = Arc::new(ControlStore::open(path).unwrap());
     let conn = rusqlite::Connection::open(path)?;
     conn.busy_timeout(Duration::from_secs(5))?;
     conn.execute_batch("ALTER TABLE user RENAME TO person")
@@ -348,7 +348,7 @@ impl env::clock::Clock for Hasty {
 fn revocation_known_in_memory_survives_a_restart() {
     let folder = tempfile::TempDir::new().unwrap();
     let open = || {
-        let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+        let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
         let clock = Arc::new(Hasty(common::START_US.into()));
         let random = Arc::new(env::random::SystemRandom);
         registry::Registry::open(Arc::new(store), folder.path(), clock, random, options()).unwrap()
@@ -403,7 +403,7 @@ fn clock_years_ahead_leaves_no_valid_token_and_no_lockout() {
     let nbf_s = fixture.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(nbf_s <= now_s + 1, "a login after the logout begins now, not in {} s", nbf_s - now_s);
     // The revocation was made while the clock was ahead.
-    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&fixture.folder.path().join("registry.db")).unwrap();
     let until =
         |target, issued_until_s| Revocation { target, issued_until_s, expires_at_s: i64::MAX };
     store

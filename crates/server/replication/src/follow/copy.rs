@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use commit::CommitOptions;
 use journal::{AppendError, Durability, Journal, Options};
-use state::{SqliteState, StateOptions, StateStore};
+use state::{StateOptions, StateStore};
 use tracing::info;
 
 use super::error::FollowError;
@@ -20,7 +20,7 @@ const APPLY_EVERY: Duration = Duration::from_secs(30);
 /// An open folder that follows.
 pub(super) struct Copy {
     journal: Journal,
-    state: Arc<SqliteState>,
+    state: Arc<StateStore>,
     last: LastRecord,
     unapplied_bytes: u64,
     applied_at: Instant,
@@ -37,7 +37,7 @@ pub(super) struct LastRecord {
 impl Copy {
     /// Opens the copy and applies the journal's records that the state lacks. Blocks.
     pub(super) fn open(folder: &FollowerFolder) -> Result<Self, FollowError> {
-        let state = SqliteState::open(&folder.state_db, StateOptions::default())?;
+        let state = StateStore::open(&folder.state_db, StateOptions::default())?;
         let applied = state.applied()?.0;
         let dir = &folder.journal;
         let has_segments = |stat: journal::FolderStat| !stat.segments.is_empty();
@@ -96,7 +96,7 @@ impl Copy {
     /// Applies the journal's records, makes a checkpoint of the state and trims the journal.
     pub(super) async fn apply(&mut self) -> Result<(), FollowError> {
         let (journal, state) = (self.journal.clone(), self.state.clone());
-        tokio::task::spawn_blocking(move || apply(&journal, &*state)).await??;
+        tokio::task::spawn_blocking(move || apply(&journal, &state)).await??;
         (self.unapplied_bytes, self.applied_at) = (0, Instant::now());
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Copy {
     }
 }
 
-fn apply(journal: &Journal, state: &dyn StateStore) -> Result<(), FollowError> {
+fn apply(journal: &Journal, state: &StateStore) -> Result<(), FollowError> {
     let report =
         commit::catch_up(journal, state, &CommitOptions::default()).map_err(FollowError::Apply)?;
     let position = state.checkpoint()?;
@@ -136,10 +136,10 @@ fn crc_at(journal: &Journal, position: u64) -> Result<Option<u32>, FollowError> 
 /// are compared with what it reported. Blocks.
 pub(super) fn promote(folder: &FollowerFolder) -> Result<u64, FollowError> {
     let copy = Copy::open(folder)?;
-    apply(&copy.journal, &*copy.state)?;
+    apply(&copy.journal, &copy.state)?;
     let position = copy.last.position;
     copy.journal.close()?;
     drop(copy.state);
-    SqliteState::prepare_promoted(&folder.state_db)?;
+    StateStore::prepare_promoted(&folder.state_db)?;
     Ok(position)
 }

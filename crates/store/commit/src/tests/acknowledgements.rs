@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use model::{AgentId, Incarnation, Position, Record, SkipReason};
-use state::StateStore;
 
 use super::{DataFolder, document, event_ids, one, session};
 use crate::CommitError;
@@ -67,7 +66,7 @@ async fn dropped_submit_futures_still_apply_their_records() {
     let reached = open.commit.barrier().await.unwrap();
     assert!(reached >= stayed.position);
     open.commit.close().await.unwrap();
-    let ids = event_ids(&*open.state);
+    let ids = event_ids(&open.state);
     assert_eq!(ids.len(), 51, "{ids:?}");
     assert!(ids.contains(&"stayed".to_owned()));
 }
@@ -108,7 +107,7 @@ async fn close_answers_pending_submits_and_leaves_nothing_to_replay() {
         }
     }
     assert!(matches!(open.commit.submit(one("late")).await, Err(CommitError::Closed)));
-    assert_eq!(event_ids(&*open.state).len(), answered);
+    assert_eq!(event_ids(&open.state).len(), answered);
     drop(open);
     let open = place.open();
     assert_eq!((open.report.records, open.report.to.0), (0, answered as u64));

@@ -9,8 +9,6 @@ use std::sync::Arc;
 
 use env::clock::{Clock, SystemClock};
 
-use state::StateStore as _;
-
 use super::{DataFolder, event_ids, one};
 use crate::{Commit, CommitOptions};
 
@@ -90,7 +88,7 @@ fn acknowledged_records_survive_sigkill() {
 
         let open = folder.open();
         assert_eq!(open.state.log_bytes(), 0, "the log of the killed process was truncated");
-        let ids = event_ids(&*open.state);
+        let ids = event_ids(&open.state);
         let stored: BTreeSet<_> = ids.iter().cloned().collect();
         assert_eq!(stored.len(), ids.len(), "no event twice");
         let missing: Vec<_> = known.difference(&stored).collect();

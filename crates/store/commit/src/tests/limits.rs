@@ -5,7 +5,7 @@ use std::sync::Arc;
 use env::files::{Failure, Fault, SimDisk};
 use journal::Options;
 use rusqlite::Connection;
-use state::{ChangeQuery, EventKind, Reader, StateStore};
+use state::{ChangeQuery, EventKind, Reader};
 
 use super::{DataFolder, event_ids, eventually, one, open, session};
 use crate::{CommitError, CommitOptions, DiskState, DiskThresholds};
@@ -33,7 +33,7 @@ async fn submit_is_rejected_while_in_flight_bytes_exceed_the_limit() {
     first.await.unwrap().unwrap();
     open.commit.submit(one("second")).await.unwrap();
     assert_eq!(open.commit.stats().refused, 1);
-    assert_eq!(event_ids(&*open.state), ["first", "second"]);
+    assert_eq!(event_ids(&open.state), ["first", "second"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,7 +48,7 @@ async fn locked_state_rejects_submits_and_applies_them_later() {
     held.execute_batch("ROLLBACK").unwrap();
     eventually("the record applied", || open.state.applied().unwrap().0 == 1);
     eventually("room again", || open.commit.submit_blocking_for_test("third"));
-    assert_eq!(event_ids(&*open.state), ["first", "third"]);
+    assert_eq!(event_ids(&open.state), ["first", "third"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,5 +194,5 @@ async fn failed_journal_flush_poisons_all_later_submits() {
     assert!(matches!(error, CommitError::Poisoned(_)), "{error}");
     let error = open.commit.available().unwrap_err();
     assert!(matches!(error, CommitError::Poisoned(_)), "{error}");
-    assert_eq!(event_ids(&*open.state), ["a"]);
+    assert_eq!(event_ids(&open.state), ["a"]);
 }

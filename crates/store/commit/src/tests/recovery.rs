@@ -5,7 +5,7 @@ use std::sync::Arc;
 use env::files::SimDisk;
 use journal::{Durability, Journal, Options};
 use model::{Position, Record};
-use state::{ChangeQuery, EventKind, Reader, StateStore};
+use state::{ChangeQuery, EventKind, Reader};
 
 use super::{
     DataFolder, Open, copy_folder, copy_state, event_ids, eventually, one, open, small_segments,
@@ -53,7 +53,7 @@ async fn replay_applies_each_missing_record_exactly_once() {
         .unwrap();
         assert_eq!((again.report.from, again.report.to), (Position(at), Position(end)));
         assert_eq!(again.report.records, end - at);
-        assert_eq!(event_ids(&*again.state), names(end));
+        assert_eq!(event_ids(&again.state), names(end));
         let counts = again.state.counts(&Reader::server()).unwrap();
         assert_eq!((counts.events, counts.documents[0].1), (end, end));
         let next = again.commit.submit(one("next")).await.unwrap();
@@ -79,7 +79,7 @@ async fn answered_submits_survive_a_power_cut() {
         let options = Options { files: Arc::new(crashed), ..small_segments() };
         let again = open(&path, &cut.state(), options, CommitOptions::default()).unwrap();
         assert_eq!(again.report.from, Position(40));
-        assert_eq!(event_ids(&*again.state), names(40 + seed * 9), "seed={seed}");
+        assert_eq!(event_ids(&again.state), names(40 + seed * 9), "seed={seed}");
     }
 }
 
@@ -100,7 +100,7 @@ async fn checkpoint_trims_the_journal_only_below_its_position() {
     drop(first);
     let again = place.open();
     assert_eq!((again.report.records, again.report.to), (0, Position(1210)));
-    assert_eq!(event_ids(&*again.state), names(1210));
+    assert_eq!(event_ids(&again.state), names(1210));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -155,7 +155,7 @@ async fn lost_state_is_rebuilt_from_a_complete_journal() {
     }
     let again = place.open();
     assert_eq!(again.report.records, 100);
-    assert_eq!(event_ids(&*again.state), names(100));
+    assert_eq!(event_ids(&again.state), names(100));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -207,7 +207,7 @@ async fn undecodable_record_is_quarantined_and_the_rest_applied() {
     }
     let again = place.open();
     assert_eq!((again.report.records, again.report.quarantined), (3, 1));
-    let ids = event_ids(&*again.state);
+    let ids = event_ids(&again.state);
     assert_eq!(ids[..2], ["a", "b"]);
     assert!(ids[2].starts_with("quarantine-") && ids[2].ends_with("-2"), "{ids:?}");
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..ChangeQuery::default() };
@@ -235,7 +235,7 @@ async fn newer_version_record_fails_startup_and_stays_in_the_journal() {
     let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
     let kept = journal.read_from(2).unwrap().next().unwrap().unwrap();
     assert_eq!(kept, (2, b"\x7fwhat a newer program wrote".to_vec()));
-    let state = state::SqliteState::open(&place.state(), state::StateOptions::default()).unwrap();
+    let state = state::StateStore::open(&place.state(), state::StateOptions::default()).unwrap();
     assert!(state.applied().unwrap() < Position(2), "nothing was set aside");
 }
 
@@ -243,7 +243,7 @@ async fn newer_version_record_fails_startup_and_stays_in_the_journal() {
 fn catch_up_applies_only_new_records() {
     let place = DataFolder::new();
     let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
-    let state = state::SqliteState::open(&place.state(), state::StateOptions::default()).unwrap();
+    let state = state::StateStore::open(&place.state(), state::StateOptions::default()).unwrap();
     let mut names = Vec::new();
     for round in 0..3 {
         for n in 0..5 {
@@ -265,7 +265,7 @@ fn catch_up_continues_while_the_journal_grows() {
     const RECORDS: u64 = 2_000;
     let place = DataFolder::new();
     let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
-    let state = state::SqliteState::open(&place.state(), state::StateOptions::default()).unwrap();
+    let state = state::StateStore::open(&place.state(), state::StateOptions::default()).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..RECORDS {

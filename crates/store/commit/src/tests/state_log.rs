@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use journal::{Durability, Journal};
 use model::Position;
-use state::{SqliteState, StateOptions, StateStore};
+use state::{StateOptions, StateStore};
 
 use super::{DataFolder, eventually, one, open, small_segments};
 use crate::{Commit, CommitOptions};
@@ -34,9 +34,9 @@ fn small_log() -> StateOptions {
 async fn large_log_makes_a_checkpoint_due() {
     let folder = DataFolder::new();
     let (journal, _) = Journal::open(&folder.journal(), small_segments()).unwrap();
-    let state = Arc::new(SqliteState::open(&folder.state(), small_log()).unwrap());
+    let state = Arc::new(StateStore::open(&folder.state(), small_log()).unwrap());
     let (commit, _) =
-        Commit::open(journal, Arc::<SqliteState>::clone(&state), only_by_the_log()).unwrap();
+        Commit::open(journal, Arc::<StateStore>::clone(&state), only_by_the_log()).unwrap();
     for n in 0..RECORDS {
         commit.submit(one(&n.to_string())).await.unwrap();
     }
@@ -48,7 +48,7 @@ async fn large_log_makes_a_checkpoint_due() {
 fn catching_up_keeps_the_log_small() {
     let folder = DataFolder::new();
     let (journal, _) = Journal::open(&folder.journal(), small_segments()).unwrap();
-    let state = SqliteState::open(&folder.state(), small_log()).unwrap();
+    let state = StateStore::open(&folder.state(), small_log()).unwrap();
     let mut largest = 0;
     for n in 0..RECORDS {
         journal.append(&one(&n.to_string()).encode(), Durability::Persist).unwrap();

@@ -4,12 +4,109 @@ use model::{AgentId, AgentRecord, AgentStatus};
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::rows::{self, AGENT_COLUMNS, GroupNames, bits, version_key};
-use super::{certificates, commands, groups, users};
+use super::{ControlStore, certificates, commands, groups, users};
 use crate::types::InfoRow;
 use crate::{
     AgentRow, ConfigRow, ConfigState, ControlError, ControlResult, LastScan, LivenessRow, NewAgent,
-    StatusCode,
+    StatusCode, WriteContext,
 };
+use sqlite::Reader;
+
+impl ControlStore {
+    /// Writes agent 000, the server's own entry. Returns its date of registration, seconds since
+    /// the epoch: that of the first call.
+    pub fn save_server(&self, server: &AgentRecord) -> ControlResult<i64> {
+        self.write(&WriteContext::server(), |tx| save_server(tx, server))
+    }
+
+    /// Returns the agents that have this name, this number or this registration address (`None`:
+    /// the address may be shared), ascending.
+    pub fn rivals(
+        &self,
+        reader: &Reader,
+        name: &str,
+        id: Option<AgentId>,
+        register_ip: Option<&str>,
+    ) -> ControlResult<Vec<AgentId>> {
+        // This uses the writer, which the decision needs anyway, so that it does not wait for long
+        // lists.
+        self.write_soft(reader, |tx| rivals(tx, name, id, register_ip))
+    }
+
+    /// Frees numbers of removed agents: an agent that asks for one of them may get it.
+    pub fn free_numbers(&self, context: &WriteContext, ids: &[AgentId]) -> ControlResult<()> {
+        self.write(context, |tx| ids.iter().try_for_each(|id| free_number(tx, *id)))
+    }
+
+    /// Returns the key of the agent for 4.x clients, or `None` if it has none.
+    ///
+    /// # Errors
+    /// `NotFound` (agent).
+    pub fn client_key(&self, reader: &Reader, agent: AgentId) -> ControlResult<Option<String>> {
+        self.read(reader, |tx| client_key(tx, agent))
+    }
+
+    /// Writes the last scans of agents in one transaction; survives a killed process.
+    pub fn save_last_scans(&self, scans: &[(AgentId, LastScan)]) -> ControlResult<()> {
+        self.write_soft(&Reader::server(), |tx| save_last_scans(tx, scans))
+    }
+
+    /// Returns the last scan as the agent reported it.
+    ///
+    /// # Errors
+    /// `NotFound` (agent).
+    pub fn last_scan(&self, reader: &Reader, agent: AgentId) -> ControlResult<LastScan> {
+        self.read(reader, |tx| last_scan(tx, agent))
+    }
+
+    /// Writes status and system of agents in one transaction; survives a killed process. Rows of
+    /// removed agents are skipped.
+    pub fn save_liveness(&self, rows: &[LivenessRow]) -> ControlResult<()> {
+        self.write_soft(&Reader::server(), |tx| save_liveness(tx, rows))
+    }
+
+    /// Writes which configuration agents run, in one transaction; survives a killed process. Rows
+    /// of removed agents are skipped.
+    pub fn save_configs(&self, rows: &[ConfigRow]) -> ControlResult<()> {
+        self.write_soft(&Reader::server(), |tx| save_configs(tx, rows))
+    }
+
+    /// Replaces the agent's groups, in order of priority; an empty list becomes `default`. Returns
+    /// the groups that it has now.
+    ///
+    /// # Errors
+    /// `NotFound` (agent or group), `Limit` at [`crate::limits::GROUPS_PER_AGENT_MAX`].
+    pub fn set_agent_groups(
+        &self,
+        context: &WriteContext,
+        agent: AgentId,
+        groups: &[String],
+    ) -> ControlResult<Vec<String>> {
+        let changed = self.set_groups_of(context, &[(agent, groups.to_vec())])?;
+        Ok(changed.into_iter().next().map(|(_, groups)| groups).unwrap_or_default())
+    }
+
+    /// Replaces the groups of several agents in one transaction, all or none. Returns the groups
+    /// that each has now.
+    ///
+    /// # Errors
+    /// See [`ControlStore::set_agent_groups`].
+    pub fn set_groups_of(
+        &self,
+        context: &WriteContext,
+        agents: &[(AgentId, Vec<String>)],
+    ) -> ControlResult<Vec<(AgentId, Vec<String>)>> {
+        self.write(context, |tx| {
+            agents
+                .iter()
+                .map(|(agent, groups)| {
+                    require(tx, *agent)?;
+                    Ok((*agent, groups::assign(tx, *agent, groups)?))
+                })
+                .collect()
+        })
+    }
+}
 
 const NEXT_AGENT: &str = "next_agent";
 
@@ -49,10 +146,7 @@ pub(super) fn client_key(tx: &Transaction<'_>, id: AgentId) -> ControlResult<Opt
 }
 
 /// Stores last scans. A missing time leaves the stored one unchanged.
-pub(super) fn save_last_scans(
-    tx: &Transaction<'_>,
-    scans: &[(AgentId, LastScan)],
-) -> ControlResult<()> {
+fn save_last_scans(tx: &Transaction<'_>, scans: &[(AgentId, LastScan)]) -> ControlResult<()> {
     let mut set = tx.prepare_cached(
         "UPDATE agent SET scan_started_at_s = coalesce(?2, scan_started_at_s),
          scan_ended_at_s = coalesce(?3, scan_ended_at_s) WHERE id = ?1",
@@ -180,7 +274,7 @@ pub(super) fn replace_key(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult
 }
 
 /// Marks a number as free unless an agent has it.
-pub(super) fn free_number(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
+fn free_number(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
     let sql = "INSERT OR IGNORE INTO free_number
                SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM agent WHERE id = ?1)";
     rows::run(tx, sql, [id.0])?;
@@ -236,7 +330,7 @@ pub(super) fn remove(
 /// The date of the first start is stored only in this row, so it is read before the row is deleted.
 /// [`save_info`] updates an existing row, so it follows the insert. All steps are one transaction:
 /// a crash leaves the old row or the new one.
-pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> ControlResult<i64> {
+fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> ControlResult<i64> {
     let added = "SELECT added_at_s FROM agent WHERE id = 0";
     let added = tx.query_row(added, [], |row| row.get(0)).optional()?;
     let added_at_s = added.unwrap_or(server.added_at_s);
@@ -270,7 +364,7 @@ pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> Control
 
 /// Stores the liveness of agents. Most rows change only the keepalive, which is in no index; the
 /// other columns are written only if they differ.
-pub(super) fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> ControlResult<()> {
+fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> ControlResult<()> {
     let mut seen = tx.prepare_cached(
         "UPDATE agent SET keepalive_at_s = ?1
          WHERE id = ?2 AND incarnation = ?3 AND status = ?4 AND status_code = ?5
@@ -297,7 +391,7 @@ pub(super) fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> Contr
     Ok(())
 }
 
-pub(super) fn save_configs(tx: &Transaction<'_>, rows: &[ConfigRow]) -> ControlResult<()> {
+fn save_configs(tx: &Transaction<'_>, rows: &[ConfigRow]) -> ControlResult<()> {
     let mut set = tx.prepare_cached(
         "UPDATE agent SET merged_sum = ?3, config_synced = ?4 WHERE id = ?1 AND incarnation = ?2",
     )?;

@@ -3,15 +3,94 @@
 use model::{AgentId, AgentRecord, Incarnation};
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
-use super::{groups, rows};
+use super::{ControlStore, groups, rows};
 use crate::limits::{ENROLMENT_TOKEN_USES_MAX, ENROLMENT_TOKENS_MAX};
 use crate::{
     CertificateRow, ControlError, ControlResult, EnrolmentRow, EnrolmentTokenRow, NewCertificate,
-    NewEnrolmentToken,
+    NewEnrolmentToken, WriteContext,
 };
+use sqlite::Reader;
 
-/// Result of a search for an enrolment that was not used.
-pub(super) type Unused = ControlResult<Option<EnrolmentRow>>;
+impl ControlStore {
+    /// Stores a new enrolment token (its digest only). Groups that do not exist are refused.
+    ///
+    /// # Errors
+    /// `NotFound` for a group; `Limit` at [`ENROLMENT_TOKENS_MAX`].
+    pub fn add_enrolment_token(
+        &self,
+        context: &WriteContext,
+        token: &NewEnrolmentToken,
+    ) -> ControlResult<()> {
+        self.write(context, |tx| add_token(tx, token))
+    }
+
+    /// Returns the enrolment tokens that are neither used up nor expired at `now_s`, with their
+    /// digests.
+    pub fn enrolment_tokens(
+        &self,
+        reader: &Reader,
+        now_s: i64,
+    ) -> ControlResult<Vec<EnrolmentTokenRow>> {
+        self.read(reader, |tx| tokens(tx, now_s))
+    }
+
+    /// Deletes an enrolment token; returns true if it existed.
+    pub fn revoke_enrolment_token(
+        &self,
+        context: &WriteContext,
+        digest: &[u8; 32],
+    ) -> ControlResult<bool> {
+        self.write(context, |tx| revoke_token(tx, digest))
+    }
+
+    /// Returns the enrolment of the agent with this name, if it has not connected since and the
+    /// token permits a further certificate: it is the token of that enrolment, used up or not, or
+    /// another one that has uses left. No use is counted.
+    pub fn unused_enrolment(
+        &self,
+        token: &[u8; 32],
+        name: &str,
+        now_s: i64,
+    ) -> ControlResult<Option<EnrolmentRow>> {
+        self.write_soft(&Reader::server(), |tx| unused(tx, token, name, now_s))
+    }
+
+    /// Stores a further certificate of an agent. Superseded certificates that were never used are
+    /// deleted.
+    ///
+    /// # Errors
+    /// `NotFound` when the agent is gone.
+    pub fn add_certificate(
+        &self,
+        agent: AgentId,
+        certificate: &NewCertificate,
+    ) -> ControlResult<()> {
+        self.write(&WriteContext::server(), |tx| add(tx, agent, certificate))
+    }
+
+    /// Writes the times at which certificates were first used and superseded, in one transaction;
+    /// survives a killed process.
+    pub fn save_certificate_uses(&self, rows: &[CertificateRow]) -> ControlResult<()> {
+        self.write_soft(&Reader::server(), |tx| save_uses(tx, rows))
+    }
+
+    /// Revokes every certificate of these agents in one transaction; returns the number that were
+    /// in force.
+    pub fn revoke_certificates(
+        &self,
+        context: &WriteContext,
+        agents: &[AgentId],
+        now_s: i64,
+    ) -> ControlResult<u64> {
+        self.write(context, |tx| agents.iter().map(|agent| revoke(tx, *agent, now_s)).sum())
+    }
+
+    /// Deletes expired certificates, enrolment tokens and revocations of tokens; returns their
+    /// number.
+    pub fn forget_expired(&self, now_s: i64) -> ControlResult<u64> {
+        self.write(&WriteContext::server(), |tx| forget_expired(tx, now_s))
+    }
+}
 
 pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<CertificateRow>> {
     let mut statement = tx.prepare_cached(
@@ -34,7 +113,7 @@ fn certificate(row: &Row<'_>) -> ControlResult<CertificateRow> {
     })
 }
 
-pub(super) fn insert(
+fn insert(
     tx: &Transaction<'_>,
     agent: AgentId,
     incarnation: Incarnation,
@@ -68,7 +147,12 @@ pub(super) fn insert_first(
 }
 
 /// Returns the enrolment of the agent with this name if the token permits a further certificate.
-pub(super) fn unused(tx: &Transaction<'_>, token: &[u8; 32], name: &str, now_s: i64) -> Unused {
+fn unused(
+    tx: &Transaction<'_>,
+    token: &[u8; 32],
+    name: &str,
+    now_s: i64,
+) -> ControlResult<Option<EnrolmentRow>> {
     let found = tx
         .prepare_cached(
             "SELECT e.agent, e.key_digest, e.token, e.expires_at_s
@@ -95,7 +179,7 @@ fn forget_enrolment(tx: &Transaction<'_>, agent: AgentId) -> ControlResult<()> {
 
 /// Stores a renewed certificate and deletes superseded ones that were never used: an agent that
 /// cannot store its certificate would add one with each attempt.
-pub(super) fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) -> ControlResult<()> {
+fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) -> ControlResult<()> {
     let incarnation: Option<i64> = tx
         .prepare_cached("SELECT incarnation FROM agent WHERE id = ?1 AND id > 0")?
         .query_row([agent.0], |r| r.get(0))
@@ -111,7 +195,7 @@ pub(super) fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) ->
     insert(tx, agent, rows::incarnation(incarnation), new)
 }
 
-pub(super) fn save_uses(tx: &Transaction<'_>, rows: &[CertificateRow]) -> ControlResult<()> {
+fn save_uses(tx: &Transaction<'_>, rows: &[CertificateRow]) -> ControlResult<()> {
     let mut statement = tx.prepare_cached(
         "UPDATE certificate SET used_at_s = ?2, superseded_at_s = ?3 WHERE fingerprint = ?1",
     )?;
@@ -134,7 +218,7 @@ pub(super) fn revoke(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> Contro
     Ok(n as u64)
 }
 
-pub(super) fn forget_expired(tx: &Transaction<'_>, now_s: i64) -> ControlResult<u64> {
+fn forget_expired(tx: &Transaction<'_>, now_s: i64) -> ControlResult<u64> {
     let mut n = rows::run(
         tx,
         "DELETE FROM certificate WHERE not_after_s < ?1
@@ -150,7 +234,7 @@ pub(super) fn forget_expired(tx: &Transaction<'_>, now_s: i64) -> ControlResult<
     Ok(n as u64)
 }
 
-pub(super) fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> ControlResult<()> {
+fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> ControlResult<()> {
     groups::require(tx, &token.groups)?;
     if token.uses == 0 || token.uses > ENROLMENT_TOKEN_USES_MAX {
         return Err(ControlError::Refused(format!(
@@ -222,7 +306,7 @@ fn equal_in_constant_time(a: &[u8; 32], b: &[u8; 32]) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |seen, (x, y)| seen | (x ^ y))) == 0
 }
 
-pub(super) fn tokens(tx: &Transaction<'_>, now_s: i64) -> ControlResult<Vec<EnrolmentTokenRow>> {
+fn tokens(tx: &Transaction<'_>, now_s: i64) -> ControlResult<Vec<EnrolmentTokenRow>> {
     let mut tokens = token_rows(tx)?;
     tokens.retain(|t| t.expires_at_s > now_s && t.uses_left > 0);
     Ok(tokens)
@@ -245,7 +329,7 @@ fn token_rows(tx: &Transaction<'_>) -> ControlResult<Vec<EnrolmentTokenRow>> {
         .collect()
 }
 
-pub(super) fn revoke_token(tx: &Transaction<'_>, digest: &[u8; 32]) -> ControlResult<bool> {
+fn revoke_token(tx: &Transaction<'_>, digest: &[u8; 32]) -> ControlResult<bool> {
     // A token that was used up is deleted before it expires, but still permits a second attempt.
     let ended = rows::run(
         tx,

@@ -2,6 +2,7 @@
 //! its agents; an agent gets a row of its own with its first outcome. The counts are stored with
 //! the command and updated in the transaction that changes an outcome.
 
+mod columns;
 mod narrowed;
 mod numbers;
 
@@ -10,66 +11,80 @@ use std::collections::btree_map::Entry;
 
 use model::AgentId;
 use roaring::RoaringBitmap;
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 
+use super::ControlStore;
 use super::rows::{self, corrupt, cut, signed, unsigned};
 use crate::limits::{COMMANDS_MAX, COMMANDS_USER_MAX, DETAIL_BYTES_MAX};
 use crate::{
-    CommandCounts, CommandKind, CommandRow, ControlError, ControlResult, NewCommand, OpenCommand,
-    OutcomeFilter, OutcomeRow, OutcomeState, Permitted,
+    CommandRow, ControlError, ControlResult, NewCommand, OpenCommand, OutcomeFilter, OutcomeRow,
+    OutcomeState, Permitted, WriteContext,
 };
+use sqlite::Reader;
 
+use columns::{COMMAND_COLUMNS, command, kind, outcome, state};
 use narrowed::{named, within};
 pub(super) use numbers::forget_former_agent;
 
-const COMMAND_COLUMNS: &str = "id, kind, user, created_at_s, expires_at_s, pending, sent, \
-     acknowledged, failed, expired, cancelled";
+impl ControlStore {
+    /// Creates a command for registered agents, as one row for any number of them; returns its
+    /// number.
+    ///
+    /// # Errors
+    /// `Limit` at [`COMMANDS_MAX`] unfinished ones.
+    pub fn create_command(
+        &self,
+        context: &WriteContext,
+        command: &NewCommand,
+    ) -> ControlResult<u64> {
+        self.write(context, |tx| create(tx, command))
+    }
 
-fn kind(name: &str) -> ControlResult<CommandKind> {
-    CommandKind::from_name(name).ok_or_else(|| corrupt("command", name))
-}
+    /// Deletes some of the oldest finished commands beyond [`COMMANDS_MAX`]; survives a
+    /// killed process. Returns true if there is more to delete.
+    pub fn trim_commands(&self) -> ControlResult<bool> {
+        self.write_soft(&Reader::server(), trim)
+    }
 
-fn state(number: u8) -> ControlResult<OutcomeState> {
-    OutcomeState::ALL
-        .get(usize::from(number))
-        .copied()
-        .ok_or_else(|| corrupt("state", &number.to_string()))
-}
+    /// Records outcomes and adjusts the counts in one transaction; survives a killed process. An
+    /// outcome only moves forward (acknowledged stays acknowledged).
+    pub fn save_outcomes(&self, rows: &[OutcomeRow]) -> ControlResult<()> {
+        self.write_soft(&Reader::server(), |tx| save_outcomes(tx, rows))
+    }
 
-fn command(row: &Row<'_>) -> ControlResult<CommandRow> {
-    let mut counts = CommandCounts {
-        pending: unsigned(row, 5)?,
-        sent: unsigned(row, 6)?,
-        acknowledged: unsigned(row, 7)?,
-        failed: unsigned(row, 8)?,
-        expired: unsigned(row, 9)?,
-        cancelled: unsigned(row, 10)?,
-        total: 0,
-    };
-    counts.total = counts.pending
-        + counts.sent
-        + counts.acknowledged
-        + counts.failed
-        + counts.expired
-        + counts.cancelled;
-    Ok(CommandRow {
-        id: unsigned(row, 0)?,
-        kind: kind(&row.get::<_, String>(1)?)?,
-        user: row.get(2)?,
-        created_at_s: row.get(3)?,
-        expires_at_s: row.get(4)?,
-        counts,
-    })
-}
+    /// Sets outcomes that are not final to `state` (expired or cancelled); returns their number.
+    pub fn finish_command(
+        &self,
+        context: &WriteContext,
+        id: u64,
+        state: OutcomeState,
+        now_s: i64,
+    ) -> ControlResult<u64> {
+        self.write(context, |tx| finish(tx, id, state, now_s))
+    }
 
-fn outcome(row: &Row<'_>) -> ControlResult<OutcomeRow> {
-    Ok(OutcomeRow {
-        command: unsigned(row, 0)?,
-        agent: AgentId(row.get(1)?),
-        state: state(row.get(2)?)?,
-        at_s: row.get(3)?,
-        detail: row.get(4)?,
-    })
+    /// Returns one command with its counts over the agents of `scope`, and a page of their outcomes
+    /// by agent number, from one snapshot.
+    pub fn command(
+        &self,
+        reader: &Reader,
+        id: u64,
+        scope: &Permitted,
+        outcomes: OutcomeFilter,
+    ) -> ControlResult<Option<(CommandRow, Vec<OutcomeRow>)>> {
+        self.read(reader, |tx| one(tx, id, scope, outcomes))
+    }
+
+    /// Returns the newest commands, newest first, each with its counts over the agents of `scope`,
+    /// from one snapshot.
+    pub fn commands(
+        &self,
+        reader: &Reader,
+        limit: u64,
+        scope: &Permitted,
+    ) -> ControlResult<Vec<CommandRow>> {
+        self.read(reader, |tx| newest(tx, limit, scope))
+    }
 }
 
 /// The agents of a command, and the state of those that have no row of their own.
@@ -107,7 +122,7 @@ fn bytes_of(agents: &RoaringBitmap) -> ControlResult<Vec<u8>> {
 }
 
 /// Creates a command as one row, whatever the number of agents. Outcomes get their rows later.
-pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> ControlResult<u64> {
+fn create(tx: &Transaction<'_>, new: &NewCommand) -> ControlResult<u64> {
     check_open_limit(tx, &new.user)?;
     let agents: RoaringBitmap =
         new.agents.iter().map(|agent| agent.0).filter(|id| *id > 0).collect();
@@ -153,7 +168,7 @@ const DROPPED: &str =
 /// Drops finished commands beyond the limit, oldest first. A command is hidden at once and its
 /// outcomes are deleted in batches, so that other writers run in between. Returns true if there is
 /// more to drop.
-pub(super) fn trim(tx: &Transaction<'_>) -> ControlResult<bool> {
+fn trim(tx: &Transaction<'_>) -> ControlResult<bool> {
     let kept =
         tx.prepare_cached("SELECT count(*) FROM command")?.query_row([], |r| unsigned(r, 0))?;
     if kept <= COMMANDS_MAX {
@@ -197,7 +212,7 @@ fn replaces(from: OutcomeState, to: OutcomeState) -> bool {
 }
 
 /// Stores outcomes and updates the counts. Skips agents that the command is not addressed to.
-pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> ControlResult<()> {
+fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> ControlResult<()> {
     let mut get =
         tx.prepare_cached("SELECT state FROM command_outcome WHERE command = ?1 AND agent = ?2")?;
     let mut set = tx.prepare_cached(
@@ -261,12 +276,7 @@ fn count(
     Ok(())
 }
 
-pub(super) fn finish(
-    tx: &Transaction<'_>,
-    id: u64,
-    to: OutcomeState,
-    now_s: i64,
-) -> ControlResult<u64> {
+fn finish(tx: &Transaction<'_>, id: u64, to: OutcomeState, now_s: i64) -> ControlResult<u64> {
     let mut total = 0;
     if Target::of(tx, id)?.is_some_and(|target| target.rest == OutcomeState::Pending) {
         // A command with a set has no pending rows.

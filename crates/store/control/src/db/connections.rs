@@ -2,8 +2,8 @@
 //! lists do not delay logins), and one that checkpoints.
 
 use std::ffi::c_int;
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,7 @@ use parking_lot::Mutex;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use super::{counters, list, users};
-use crate::{AgentQuery, ControlError, ControlResult, PendingAudit, WriteContext, schema};
+use crate::{ControlError, ControlResult, schema};
 use sqlite::{Meter, Reader, ReaderPool, is_failed_flush, keep_log};
 
 /// Default number of connections for readers; each has its own page cache.
@@ -77,8 +76,8 @@ impl DiskFailures {
     }
 }
 
-/// `registry.db`.
-pub struct SqliteControl {
+/// The registry's durable side: `registry.db`. The crate's head says what survives what.
+pub struct ControlStore {
     path: PathBuf,
     /// The file that was opened.
     file: Option<FileIdentity>,
@@ -91,7 +90,7 @@ pub struct SqliteControl {
     failures: Arc<DiskFailures>,
 }
 
-impl Drop for SqliteControl {
+impl Drop for ControlStore {
     fn drop(&mut self) {
         if self.failures.expect_none().is_err() {
             keep_log(self.checkpointer.get_mut());
@@ -106,7 +105,7 @@ pub(super) struct Writer {
     failures: Arc<DiskFailures>,
 }
 
-impl SqliteControl {
+impl ControlStore {
     /// Opens or creates the database at `path` (mode 0600: it holds password hashes) and brings it
     /// to this program's version.
     ///
@@ -116,11 +115,11 @@ impl SqliteControl {
         Self::open_with(path, READERS)
     }
 
-    /// Opens the database as [`SqliteControl::open`] does, with `readers` connections for queries,
+    /// Opens the database as [`ControlStore::open`] does, with `readers` connections for queries,
     /// at least one.
     ///
     /// # Errors
-    /// See [`SqliteControl::open`].
+    /// See [`ControlStore::open`].
     pub fn open_with(path: &Path, readers: usize) -> ControlResult<Self> {
         create_private(path)?;
         drop_cached_pages(path);
@@ -140,22 +139,6 @@ impl SqliteControl {
             keyed: ReaderPool::open(1, || open_reader(path))?,
             checkpointer: Mutex::new(connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?),
             failures,
-        })
-    }
-
-    /// Runs the queries of lists and counters on every reader, so that the first requests find
-    /// their statements prepared and their pages cached.
-    ///
-    /// # Errors
-    /// Returns an error if the database fails.
-    pub fn warm(&self) -> ControlResult<()> {
-        let page = AgentQuery { limit: 1, ..AgentQuery::default() };
-        self.readers.each(|conn| {
-            let tx = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
-            counters::summary(&tx)?;
-            counters::overview(&tx)?;
-            list::page(&tx, &page, 0)?;
-            list::ids(&tx, &AgentQuery::default(), 0).map(drop)
         })
     }
 
@@ -187,46 +170,13 @@ impl SqliteControl {
         Ok((journal, conn.query_row("PRAGMA synchronous", [], |r| r.get(0))?))
     }
 
-    /// Runs one durable transaction, and writes the context's row of the audit log in it.
-    pub(super) fn write<T>(
-        &self,
-        context: &WriteContext,
-        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
-    ) -> ControlResult<T> {
-        self.audited(context, true, work)
-    }
-
-    /// Writes the context's row of the audit log before any change, durably.
-    pub(super) fn append_audit(&self, context: &WriteContext) -> ControlResult<()> {
-        self.audited(context, false, |_| Ok(()))
-    }
-
-    fn audited<T>(
-        &self,
-        context: &WriteContext,
-        changes: bool,
-        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
-    ) -> ControlResult<T> {
-        let mut writer = self.writer.lock();
-        // SQLite would go on writing into a file without a name, which ends with the process.
-        if FileIdentity::of(&self.path) != self.file {
-            return Err(ControlError::Gone(self.path.clone()));
+    /// Returns an error if the database file was replaced or removed: SQLite would go on writing into
+    /// a file without a name, which ends with the process.
+    pub(super) fn expect_file(&self) -> ControlResult<()> {
+        if FileIdentity::of(&self.path) == self.file {
+            return Ok(());
         }
-        let (out, written) = transact(&mut writer, context.reader(), "FULL", |tx| {
-            let out = work(tx)?;
-            let written = match context.pending() {
-                PendingAudit::None => None,
-                PendingAudit::Waiting(entry) => Some((users::audit(tx, &entry)?, changes)),
-                PendingAudit::Written { id, changed } => Some((id, changed || changes)),
-            };
-            Ok((out, written))
-        })?;
-        // Set while the writer is still locked, so that another thread that writes under this
-        // context does not write a second row.
-        if let Some((id, changed)) = written {
-            context.set_pending(PendingAudit::Written { id, changed });
-        }
-        Ok(out)
+        Err(ControlError::Gone(self.path.clone()))
     }
 
     /// Runs the work and rolls it back, to find out whether it would succeed.
@@ -239,14 +189,6 @@ impl SqliteControl {
         let Writer { conn, meter, .. } = &mut *writer;
         let _charge = meter.charge(reader);
         work(&conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
-    }
-
-    /// Copies the log into the database as far as readers allow. Does not block writers.
-    pub(super) fn copy_log(&self) -> ControlResult<()> {
-        let conn = self.checkpointer.lock();
-        let copied = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        self.failures.note_checkpoint(&copied);
-        Ok(copied?)
     }
 
     /// Runs one transaction that survives a killed process, and a power cut once a later durable
@@ -268,13 +210,43 @@ impl SqliteControl {
         read_from(&self.readers, reader, work)
     }
 
-    /// As [`SqliteControl::read`], for rows found by key. Such a query does not wait for a list.
+    /// As [`ControlStore::read`], for rows found by key. Such a query does not wait for a list.
     pub(super) fn read_keyed<T>(
         &self,
         reader: &Reader,
         work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
     ) -> ControlResult<T> {
         read_from(&self.keyed, reader, work)
+    }
+}
+
+impl ControlStore {
+    /// Copies the whole database to a new file while it is in use; the copy is consistent.
+    ///
+    /// # Errors
+    /// `Exists` if the file exists.
+    pub fn backup_to(&self, file: &Path) -> ControlResult<()> {
+        let name = file.display().to_string();
+        if file.exists() {
+            return Err(ControlError::Exists { what: "file", name });
+        }
+        // A separate connection, so that no reader waits for the copy.
+        let conn = connect(self.path(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        conn.execute("VACUUM INTO ?1", [&name])?;
+        File::open(file)
+            .and_then(|f| {
+                f.set_permissions(Permissions::from_mode(0o600)).and_then(|()| f.sync_all())
+            })
+            .map_err(|e| ControlError::Corrupt(format!("{name}: {e}")))
+    }
+
+    /// Makes everything written so far survive a power cut, and checkpoints the write-ahead log.
+    /// Does not block writers.
+    pub fn checkpoint(&self) -> ControlResult<()> {
+        let conn = self.checkpointer.lock();
+        let copied = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        self.failures.note_checkpoint(&copied);
+        Ok(copied?)
     }
 }
 
@@ -290,7 +262,7 @@ fn read_from<T>(
 
 /// Runs one transaction at a level of `synchronous`. The level is set each time, so that none
 /// inherits the level of another.
-fn transact<T>(
+pub(super) fn transact<T>(
     writer: &mut Writer,
     reader: &Reader,
     synchronous: &str,
@@ -331,7 +303,7 @@ fn open_reader(path: &Path) -> ControlResult<Connection> {
     Ok(conn)
 }
 
-pub(super) fn connect(path: &Path, flags: OpenFlags) -> ControlResult<Connection> {
+fn connect(path: &Path, flags: OpenFlags) -> ControlResult<Connection> {
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     sqlite::configure(&conn, CACHE_KIB, STATEMENTS_MAX)?;

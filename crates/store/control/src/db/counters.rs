@@ -3,8 +3,27 @@
 use model::AgentStatus;
 use rusqlite::Transaction;
 
-use super::{agents, groups, rows};
+use super::{ControlStore, agents, groups, rows};
 use crate::{ControlResult, FleetSummary, Overview, StatusSummary};
+use sqlite::Reader;
+
+impl ControlStore {
+    /// Returns the overview of the fleet, from stored counters in one snapshot.
+    pub fn overview(&self, reader: &Reader) -> ControlResult<Overview> {
+        self.read(reader, overview)
+    }
+
+    /// Returns the number of agents by status from stored counters.
+    pub fn status_summary(&self, reader: &Reader) -> ControlResult<StatusSummary> {
+        self.read(reader, status_summary)
+    }
+
+    /// Returns the number of agents by status, platform, group and version, from stored counters in
+    /// one snapshot.
+    pub fn summary(&self, reader: &Reader) -> ControlResult<FleetSummary> {
+        self.read(reader, summary)
+    }
+}
 
 pub(super) fn status_summary(tx: &Transaction<'_>) -> ControlResult<StatusSummary> {
     let mut summary = StatusSummary::default();

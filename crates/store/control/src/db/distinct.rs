@@ -6,9 +6,24 @@ use rusqlite::{Transaction, params_from_iter};
 
 use super::columns::{Form, form};
 use super::list::Where;
-use super::rows;
+use super::{ControlStore, rows};
 use crate::limits::PAGE_ROWS_MAX;
 use crate::{AgentColumn, AgentQuery, ControlResult, DistinctPage};
+use sqlite::Reader;
+
+impl ControlStore {
+    /// Returns the distinct values of columns over the agents that match, each with the number of
+    /// agents. Sort steps by other columns are ignored.
+    pub fn distinct(
+        &self,
+        reader: &Reader,
+        query: &AgentQuery,
+        columns: &[AgentColumn],
+        now_s: i64,
+    ) -> ControlResult<DistinctPage> {
+        self.read(reader, |tx| distinct(tx, query, columns, now_s))
+    }
+}
 
 /// Returns the distinct values of `columns` with the number of agents that have them.
 pub(super) fn distinct(

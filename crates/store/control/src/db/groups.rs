@@ -3,9 +3,65 @@
 use model::AgentId;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
+use super::ControlStore;
 use super::rows::{self, GroupNames, unsigned};
 use crate::limits::{DEFAULT_GROUP, GROUPS_PER_AGENT_MAX, NAME_CHARS_MAX};
-use crate::{ControlError, ControlResult, GroupConfig, GroupCount};
+use crate::{ControlError, ControlResult, GroupConfig, GroupCount, WriteContext};
+use sqlite::Reader;
+
+impl ControlStore {
+    /// Returns the configuration of a group, or `None` if it has none.
+    ///
+    /// # Errors
+    /// `NotFound` (group).
+    pub fn group_config(&self, reader: &Reader, name: &str) -> ControlResult<Option<GroupConfig>> {
+        self.read(reader, |tx| config(tx, name))
+    }
+
+    /// Stores the configuration of a group.
+    ///
+    /// # Errors
+    /// `NotFound` (group).
+    pub fn set_group_config(
+        &self,
+        context: &WriteContext,
+        name: &str,
+        config: &GroupConfig,
+    ) -> ControlResult<()> {
+        self.write(context, |tx| set_config(tx, name, config))
+    }
+
+    /// Creates a group.
+    ///
+    /// # Errors
+    /// `Exists`, `Refused` (name).
+    pub fn create_group(
+        &self,
+        context: &WriteContext,
+        name: &str,
+        now_s: i64,
+    ) -> ControlResult<()> {
+        self.write(context, |tx| create(tx, name, now_s))
+    }
+
+    /// Deletes a group. Its agents leave it, and those left without a group get `default`. Returns
+    /// the changed agents with their remaining groups.
+    ///
+    /// # Errors
+    /// `NotFound`; `Refused` for `default`.
+    pub fn delete_group(
+        &self,
+        context: &WriteContext,
+        name: &str,
+    ) -> ControlResult<Vec<(AgentId, Vec<String>)>> {
+        self.write(context, |tx| delete(tx, name))
+    }
+
+    /// Returns every group with the number of its agents, by name.
+    pub fn groups(&self, reader: &Reader) -> ControlResult<Vec<GroupCount>> {
+        self.read(reader, all)
+    }
+}
 
 /// Replaces the agent's groups. Duplicates count once; an empty list becomes `default`.
 pub(super) fn assign(
@@ -50,7 +106,7 @@ pub(super) fn require(tx: &Transaction<'_>, names: &[String]) -> ControlResult<(
     names.iter().try_for_each(|name| id(tx, name).map(drop))
 }
 
-pub(super) fn create(tx: &Transaction<'_>, name: &str, now_s: i64) -> ControlResult<()> {
+fn create(tx: &Transaction<'_>, name: &str, now_s: i64) -> ControlResult<()> {
     if !valid(name) {
         return Err(ControlError::Refused(format!(
             "group name {name:?}: use 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 . _ - and neither \
@@ -74,10 +130,7 @@ fn valid(name: &str) -> bool {
         && ![".", "..", "all"].contains(&name)
 }
 
-pub(super) fn delete(
-    tx: &Transaction<'_>,
-    name: &str,
-) -> ControlResult<Vec<(AgentId, Vec<String>)>> {
+fn delete(tx: &Transaction<'_>, name: &str) -> ControlResult<Vec<(AgentId, Vec<String>)>> {
     if name == DEFAULT_GROUP {
         return Err(ControlError::Refused("the group default cannot be deleted".into()));
     }
@@ -123,7 +176,7 @@ pub(super) fn names(tx: &Transaction<'_>) -> ControlResult<GroupNames> {
     Ok(names)
 }
 
-pub(super) fn config(tx: &Transaction<'_>, name: &str) -> ControlResult<Option<GroupConfig>> {
+fn config(tx: &Transaction<'_>, name: &str) -> ControlResult<Option<GroupConfig>> {
     let group = id(tx, name)?;
     let mut statement = tx.prepare_cached(
         "SELECT config, config_sum, config_at_s FROM agent_group
@@ -142,11 +195,7 @@ pub(super) fn configs(tx: &Transaction<'_>) -> ControlResult<Vec<(String, Vec<u8
     Ok(configs)
 }
 
-pub(super) fn set_config(
-    tx: &Transaction<'_>,
-    name: &str,
-    config: &GroupConfig,
-) -> ControlResult<()> {
+fn set_config(tx: &Transaction<'_>, name: &str, config: &GroupConfig) -> ControlResult<()> {
     let group = id(tx, name)?;
     tx.prepare_cached(
         "UPDATE agent_group SET config = ?2, config_sum = ?3, config_at_s = ?4 WHERE id = ?1",

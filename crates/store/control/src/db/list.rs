@@ -9,13 +9,36 @@ use rusqlite::{ToSql, Transaction, params_from_iter};
 
 use super::columns::{Form, PRINTED_DATE, form};
 use super::counters::status_summary;
-use super::groups;
 use super::rows::{self, AGENT_COLUMNS, version_key};
 use super::users::array;
+use super::{ControlStore, groups};
 use crate::limits::PAGE_ROWS_MAX;
 use crate::{
     AgentColumn, AgentCondition, AgentPage, AgentQuery, CompareOp, ControlResult, Permitted, Sort,
 };
+use sqlite::Reader;
+
+impl ControlStore {
+    /// Returns one page of agents and the number of all that match.
+    pub fn agents(
+        &self,
+        reader: &Reader,
+        query: &AgentQuery,
+        now_s: i64,
+    ) -> ControlResult<AgentPage> {
+        self.read(reader, |tx| page(tx, query, now_s))
+    }
+
+    /// Returns the numbers of all agents that match, ascending, without paging.
+    pub fn agent_ids(
+        &self,
+        reader: &Reader,
+        query: &AgentQuery,
+        now_s: i64,
+    ) -> ControlResult<Vec<AgentId>> {
+        self.read(reader, |tx| ids(tx, query, now_s))
+    }
+}
 
 /// SQL under construction with its values.
 #[derive(Default)]

@@ -7,10 +7,9 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
 use super::*;
 use crate::db::distinct::distinct;
-use crate::db::{SqliteControl, agents, commands, counters, users};
+use crate::db::{agents, audit, commands, counters, users};
 use crate::{
-    CommandKind, ControlStore as _, NewCommand, OutcomeFilter, OutcomeRow, OutcomeState,
-    SecurityStore as _, WriteContext,
+    CommandKind, ControlStore, NewCommand, OutcomeFilter, OutcomeRow, OutcomeState, WriteContext,
 };
 use sqlite::Reader;
 
@@ -22,7 +21,7 @@ fn plan(conn: &Connection, sql: &str, values: &[Bound]) -> Vec<String> {
 
 fn page_plan(query: &AgentQuery) -> Vec<String> {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     let conn = &store.writer.lock().conn;
     let mut filter = Where::of(query, 0);
     let sql = page_sql(&filter, query);
@@ -82,7 +81,7 @@ fn descending_number_list_needs_no_sort() {
 #[test]
 fn agent_ids_are_read_from_one_covering_index() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     let conn = &store.writer.lock().conn;
     let active = AgentQuery { status: vec![AgentStatus::Active], ..AgentQuery::default() };
     for query in [AgentQuery::default(), active] {
@@ -115,14 +114,11 @@ fn sort_by_indexed_column_reads_the_index_in_order() {
 /// Returns the statements that `work` runs, each with its plan.
 fn ran(work: impl FnOnce(&Transaction<'_>)) -> Vec<(String, Vec<String>)> {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     ran_on(&store, work)
 }
 
-fn ran_on(
-    store: &SqliteControl,
-    work: impl FnOnce(&Transaction<'_>),
-) -> Vec<(String, Vec<String>)> {
+fn ran_on(store: &ControlStore, work: impl FnOnce(&Transaction<'_>)) -> Vec<(String, Vec<String>)> {
     let query = |conn: &mut Connection| {
         let (note, ran) = mpsc::channel();
         let note = move |event: TraceEvent<'_>| {
@@ -189,7 +185,7 @@ fn status_summary_is_one_primary_key_search() {
 #[test]
 fn page_of_commands_or_outcomes_is_read_in_key_order() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     let new = NewCommand {
         kind: CommandKind::Restart,
         agents: (1..=2_000).map(AgentId).collect(),
@@ -216,7 +212,7 @@ fn page_of_commands_or_outcomes_is_read_in_key_order() {
 #[test]
 fn other_agents_commands_cost_scoped_callers_no_outcome_lookup() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     let order = |agents: std::ops::RangeInclusive<u32>| {
         let new = NewCommand {
             kind: CommandKind::Restart,
@@ -297,11 +293,11 @@ fn counting_an_indexed_filter_reads_matching_rows_only() {
 #[test]
 fn group_user_and_key_queries_do_not_grow_with_the_fleet() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     let statements = ran_on(&store, |tx| {
         groups::all(tx).unwrap();
         groups::names(tx).unwrap();
-        users::audit_log(tx, Some(100), 10).unwrap();
+        audit::page(tx, Some(100), 10).unwrap();
         users::all(tx).unwrap();
         users::roles(tx).unwrap();
         users::policies(tx, &[1, 2]).unwrap();
@@ -318,7 +314,7 @@ fn group_user_and_key_queries_do_not_grow_with_the_fleet() {
 #[test]
 fn counters_do_not_wait_while_a_reader_is_free() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteControl::open_with(&folder.path().join("registry.db"), 2).unwrap();
+    let store = ControlStore::open_with(&folder.path().join("registry.db"), 2).unwrap();
     let counters = |_: &mut Connection| {
         for _ in 0..10 {
             store.status_summary(&Reader::server()).unwrap();
@@ -330,7 +326,7 @@ fn counters_do_not_wait_while_a_reader_is_free() {
 #[test]
 fn identity_and_access_reads_do_not_wait_for_list_readers() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteControl::open_with(&folder.path().join("registry.db"), 2).unwrap();
+    let store = ControlStore::open_with(&folder.path().join("registry.db"), 2).unwrap();
     let roles = [store.roles(&Reader::server()).unwrap()[0].id];
     store.create_user(&WriteContext::server(), "joe", "hash", false, &roles).unwrap();
     let id = store.user(&Reader::server(), "joe").unwrap().unwrap().id;
@@ -348,7 +344,7 @@ fn identity_and_access_reads_do_not_wait_for_list_readers() {
 #[test]
 fn authorisation_is_one_indexed_statement() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     store.create_user(&WriteContext::server(), "admin", "hash", true, &[1]).unwrap();
     store.set_setting("mode", "black").unwrap();
     let reader = Reader::server();

@@ -5,12 +5,7 @@ use std::sync::{Arc, Mutex};
 use model::{AgentId, AgentStatus, Incarnation};
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 
-use super::*;
-use crate::types::InfoRow;
-use crate::{
-    CommandKind, ConfigState, LinkKind, RevocationTarget, SecurityChange, SecurityStore as _,
-    SecurityWrite, StatusCode,
-};
+use crate::*;
 
 /// The authorizer calls of SQLite while it prepares statements: one line for each table and column.
 type Prepared = Arc<Mutex<Vec<String>>>;
@@ -40,7 +35,7 @@ fn agent(name: String, id: Option<AgentId>) -> NewAgent {
 }
 
 /// Runs all writes and reads of agents and groups; `n` differs each time.
-fn fleet(store: &SqliteControl, n: u32) {
+fn fleet(store: &ControlStore, n: u32) {
     let (by, reader) = (&WriteContext::server(), &Reader::server());
     let group = format!("group-{n}");
     store.create_group(by, &group, 1).unwrap();
@@ -112,7 +107,7 @@ fn fleet(store: &SqliteControl, n: u32) {
     store.forget_expired(7).unwrap();
 }
 
-fn commands(store: &SqliteControl, n: u32, agent: AgentId) {
+fn commands(store: &ControlStore, n: u32, agent: AgentId) {
     let order = |agents: &[AgentId]| {
         let new = NewCommand {
             kind: CommandKind::Restart,
@@ -137,7 +132,7 @@ fn commands(store: &SqliteControl, n: u32, agent: AgentId) {
 }
 
 /// Runs all writes and reads of users and permissions; `n` differs each time.
-fn people(store: &SqliteControl, n: u32) {
+fn people(store: &ControlStore, n: u32) {
     let (by, reader) = (&WriteContext::server(), &Reader::server());
     let revoked = |id| Revocation {
         target: RevocationTarget::User(id),
@@ -199,7 +194,7 @@ fn people(store: &SqliteControl, n: u32) {
     audit(store, name, n);
 }
 
-fn audit(store: &SqliteControl, user: String, n: u32) {
+fn audit(store: &ControlStore, user: String, n: u32) {
     let entry = AuditEntry {
         id: 0,
         at_us: 1,
@@ -218,11 +213,11 @@ fn audit(store: &SqliteControl, user: String, n: u32) {
 #[test]
 fn a_statement_is_prepared_once_whatever_values_it_gets() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     // The store is full of finished commands, so each further one causes one to be dropped.
     let finished = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
         INSERT INTO command (kind, user, created_at_s, expires_at_s) SELECT 'restart', 'x', 1, 9 FROM n";
-    let kept = crate::limits::COMMANDS_MAX as i64;
+    let kept = limits::COMMANDS_MAX as i64;
     store.watched(|conn| _ = conn.execute(finished, [kept]));
     let prepared = Prepared::default();
     store.watched(|conn| watch(conn, &prepared));

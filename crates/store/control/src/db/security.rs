@@ -5,19 +5,27 @@ use std::collections::HashMap;
 
 use rusqlite::{Transaction, params};
 
-use super::{SqliteControl, rows, users};
+use super::{ControlStore, rows, users};
 use crate::{
     AccessRows, ControlError, ControlResult, LinkKind, Policy, PolicyRow, RoleRow, RuleRow,
-    SecurityChange, SecurityImage, SecurityStore, SecurityWrite, UserRow, WriteContext,
+    SecurityChange, SecurityImage, SecurityWrite, UserRow, WriteContext,
 };
 use sqlite::Reader;
 
-impl SecurityStore for SqliteControl {
-    fn user_by_id(&self, reader: &Reader, id: u32) -> ControlResult<Option<UserRow>> {
+impl ControlStore {
+    /// Returns a user by id.
+    ///
+    /// # Errors
+    /// Returns an error if the database fails.
+    pub fn user_by_id(&self, reader: &Reader, id: u32) -> ControlResult<Option<UserRow>> {
         self.read_keyed(reader, |tx| user(tx, id))
     }
 
-    fn access(
+    /// Returns a user, the policies of a set of roles and some settings, with one statement.
+    ///
+    /// # Errors
+    /// Returns an error if the database fails.
+    pub fn access(
         &self,
         reader: &Reader,
         user: u32,
@@ -27,11 +35,24 @@ impl SecurityStore for SqliteControl {
         self.read_keyed(reader, |tx| access(tx, user, roles, settings))
     }
 
-    fn security(&self, reader: &Reader) -> ControlResult<SecurityImage> {
+    /// Returns users, roles, policies and rules from one snapshot.
+    ///
+    /// # Errors
+    /// Returns an error if the database fails.
+    pub fn security(&self, reader: &Reader) -> ControlResult<SecurityImage> {
         self.read(reader, image)
     }
 
-    fn change_security(&self, context: &WriteContext, write: &SecurityWrite) -> ControlResult<u32> {
+    /// Changes users, roles, policies, rules or links in one durable transaction with the
+    /// revocations. Returns the id of the created object, or 0 if none was created.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists` (`role`, `policy`, `policy body`, `rule`, `rule body`, `link`).
+    pub fn change_security(
+        &self,
+        context: &WriteContext,
+        write: &SecurityWrite,
+    ) -> ControlResult<u32> {
         self.write(context, |tx| apply_write(tx, write))
     }
 }

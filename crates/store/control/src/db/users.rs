@@ -1,23 +1,138 @@
-//! Users, roles, policies, token revocations, settings and the audit log.
+//! Users, roles, policies, token revocations and settings.
 
 use std::rc::Rc;
 
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
-use super::rows::{self, cut, signed, unsigned};
-use crate::limits::{
-    ADMIN_USER, ADMIN_USER_ID, AUDIT_IDLE_ROWS_MAX, AUDIT_ROWS_MAX, DETAIL_BYTES_MAX,
-    RESERVED_ID_MAX,
-};
+use super::{ControlStore, rows};
+use crate::limits::{ADMIN_USER, ADMIN_USER_ID, RESERVED_ID_MAX};
 use crate::{
-    AuditEntry, AuditOutcome, ControlError, ControlResult, Policy, Revocation, RevocationTarget,
-    RoleRef, UserRow,
+    ControlError, ControlResult, Policy, Revocation, RevocationTarget, RoleRef, UserRow,
+    WriteContext,
 };
+use sqlite::Reader;
 
-/// Number of new audit rows between two deletions of old ones, because finding the oldest row to
-/// keep reads an index.
-const AUDIT_TRIM_ROWS: u64 = 10_000;
+impl ControlStore {
+    /// Returns a user by name.
+    pub fn user(&self, reader: &Reader, name: &str) -> ControlResult<Option<UserRow>> {
+        self.read_keyed(reader, |tx| one(tx, name))
+    }
+
+    /// Returns all users by id.
+    pub fn users(&self, reader: &Reader) -> ControlResult<Vec<UserRow>> {
+        self.read(reader, all)
+    }
+
+    /// Creates a user with roles in the given order; returns its id.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound` (role).
+    pub fn create_user(
+        &self,
+        context: &WriteContext,
+        name: &str,
+        password_hash: &str,
+        allow_run_as: bool,
+        roles: &[u32],
+    ) -> ControlResult<u32> {
+        self.write(context, |tx| create(tx, name, password_hash, allow_run_as, roles))
+    }
+
+    /// Replaces a user's password hash and stores the revocation of its tokens.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn set_password_hash(
+        &self,
+        context: &WriteContext,
+        name: &str,
+        hash: &str,
+        revoked: &Revocation,
+    ) -> ControlResult<()> {
+        self.write(context, |tx| {
+            set_password_hash(tx, name, hash)?;
+            revoke_tokens(tx, revoked)
+        })
+    }
+
+    /// Deletes a user and stores the revocation of its tokens; returns true if the user existed.
+    ///
+    /// # Errors
+    /// `Refused` for a reserved user (ids up to 99).
+    pub fn delete_user(
+        &self,
+        context: &WriteContext,
+        name: &str,
+        revoked: &Revocation,
+    ) -> ControlResult<bool> {
+        self.write(context, |tx| {
+            let there = delete(tx, name)?;
+            if there {
+                revoke_tokens(tx, revoked)?;
+            }
+            Ok(there)
+        })
+    }
+
+    /// Returns all roles by id.
+    pub fn roles(&self, reader: &Reader) -> ControlResult<Vec<RoleRef>> {
+        self.read_keyed(reader, roles)
+    }
+
+    /// Returns the policies of a set of roles in the order in which a later one overrides an
+    /// earlier one.
+    pub fn policies(&self, reader: &Reader, roles: &[u32]) -> ControlResult<Vec<Policy>> {
+        self.read_keyed(reader, |tx| policies(tx, roles))
+    }
+
+    /// Refuses tokens issued at or before the revocation's instant.
+    pub fn revoke_tokens(
+        &self,
+        context: &WriteContext,
+        revocation: &Revocation,
+    ) -> ControlResult<()> {
+        self.write(context, |tx| revoke_tokens(tx, revocation))
+    }
+
+    /// Returns the token revocations in force.
+    pub fn revocations(&self) -> ControlResult<Vec<Revocation>> {
+        self.read_keyed(&Reader::server(), revocations)
+    }
+
+    /// Deletes all revocations (the keys were replaced, so every token is invalid).
+    pub fn clear_revocations(&self, context: &WriteContext) -> ControlResult<()> {
+        self.write(context, |tx| Ok(rows::run(tx, "DELETE FROM token_revocation", []).map(drop)?))
+    }
+
+    /// Returns a setting by name.
+    pub fn setting(&self, reader: &Reader, name: &str) -> ControlResult<Option<String>> {
+        self.read_keyed(reader, |tx| setting(tx, name))
+    }
+
+    /// Refuses tokens and writes settings in one transaction.
+    pub fn revoke_and_set(
+        &self,
+        context: &WriteContext,
+        revocation: &Revocation,
+        settings: &[(&str, String)],
+    ) -> ControlResult<()> {
+        self.write(context, |tx| {
+            revoke_tokens(tx, revocation)?;
+            settings.iter().try_for_each(|(name, value)| set_setting(tx, name, value))
+        })
+    }
+
+    /// Writes a setting.
+    pub fn set_setting(&self, name: &str, value: &str) -> ControlResult<()> {
+        self.write(&WriteContext::server(), |tx| set_setting(tx, name, value))
+    }
+
+    /// Writes a setting unless it exists; returns its present value.
+    pub fn setting_or(&self, name: &str, value: &str) -> ControlResult<String> {
+        self.write(&WriteContext::server(), |tx| setting_or(tx, name, value))
+    }
+}
 
 pub(super) const USER_COLUMNS: &str = "u.id, u.name, u.password_hash, u.allow_run_as, \
      (SELECT json_group_array(json_object('id', r.id, 'name', r.name) ORDER BY l.level) \
@@ -46,7 +161,7 @@ pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<UserRow>> {
 
 /// Creates a user. The first one is `admin` and gets the reserved id; all others get ids above the
 /// reserved ones.
-pub(super) fn create(
+fn create(
     tx: &Transaction<'_>,
     name: &str,
     password_hash: &str,
@@ -78,7 +193,7 @@ pub(super) fn create(
     Ok(id)
 }
 
-pub(super) fn set_password_hash(tx: &Transaction<'_>, name: &str, hash: &str) -> ControlResult<()> {
+fn set_password_hash(tx: &Transaction<'_>, name: &str, hash: &str) -> ControlResult<()> {
     let n = rows::run(tx, "UPDATE user SET password_hash = ?2 WHERE name = ?1", [name, hash])?;
     if n == 0 {
         return Err(ControlError::NotFound { what: "user", name: name.to_owned() });
@@ -86,7 +201,7 @@ pub(super) fn set_password_hash(tx: &Transaction<'_>, name: &str, hash: &str) ->
     Ok(())
 }
 
-pub(super) fn delete(tx: &Transaction<'_>, name: &str) -> ControlResult<bool> {
+fn delete(tx: &Transaction<'_>, name: &str) -> ControlResult<bool> {
     let Some(row) = one(tx, name)? else { return Ok(false) };
     if row.id <= RESERVED_ID_MAX {
         return Err(ControlError::Refused(format!("the user {name} cannot be deleted")));
@@ -186,127 +301,12 @@ pub(super) fn set_setting(tx: &Transaction<'_>, name: &str, value: &str) -> Cont
     Ok(())
 }
 
-pub(super) fn setting_or(tx: &Transaction<'_>, name: &str, value: &str) -> ControlResult<String> {
+fn setting_or(tx: &Transaction<'_>, name: &str, value: &str) -> ControlResult<String> {
     tx.prepare_cached("INSERT OR IGNORE INTO setting VALUES (?1, ?2)")?.execute([name, value])?;
     Ok(setting(tx, name)?.unwrap_or_default())
-}
-
-pub(super) fn audit(tx: &Transaction<'_>, entry: &AuditEntry) -> ControlResult<u64> {
-    tx.prepare_cached(
-        "INSERT INTO audit (at_us, user, action, detail, outcome) VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?
-    .execute(params![
-        entry.at_us.cast_signed(),
-        cut(&entry.user, DETAIL_BYTES_MAX),
-        cut(&entry.action, DETAIL_BYTES_MAX),
-        cut(&entry.detail, DETAIL_BYTES_MAX),
-        entry.outcome.name()
-    ])?;
-    let id = tx.last_insert_rowid().cast_unsigned();
-    if id.is_multiple_of(AUDIT_TRIM_ROWS) && id > AUDIT_IDLE_ROWS_MAX {
-        trim_audit(tx, AUDIT_ROWS_MAX, AUDIT_IDLE_ROWS_MAX)?;
-    }
-    Ok(id)
-}
-
-/// Deletes old rows. Rows of actions that changed nothing have a limit of their own.
-fn trim_audit(tx: &Transaction<'_>, kept_max: u64, idle_max: u64) -> ControlResult<()> {
-    rows::run(
-        tx,
-        "DELETE FROM audit INDEXED BY audit_idle WHERE outcome IN ('refused', 'unchanged') AND id <=
-         (SELECT id FROM audit INDEXED BY audit_idle WHERE outcome IN ('refused', 'unchanged')
-          ORDER BY id DESC LIMIT 1 OFFSET ?1)",
-        [signed(idle_max)],
-    )?;
-    rows::run(
-        tx,
-        "DELETE FROM audit INDEXED BY audit_kept WHERE outcome NOT IN ('refused', 'unchanged')
-         AND id <= (SELECT id FROM audit INDEXED BY audit_kept
-          WHERE outcome NOT IN ('refused', 'unchanged') ORDER BY id DESC LIMIT 1 OFFSET ?1)",
-        [signed(kept_max)],
-    )?;
-    Ok(())
-}
-
-pub(super) fn finish_audit(
-    tx: &Transaction<'_>,
-    id: u64,
-    outcome: AuditOutcome,
-) -> ControlResult<()> {
-    tx.prepare_cached("UPDATE audit SET outcome = ?2 WHERE id = ?1")?
-        .execute(params![signed(id), outcome.name()])?;
-    Ok(())
-}
-
-pub(super) fn drop_audit(tx: &Transaction<'_>, id: u64) -> ControlResult<()> {
-    Ok(rows::run(tx, "DELETE FROM audit WHERE id = ?1", [signed(id)]).map(drop)?)
-}
-
-pub(super) fn audit_log(
-    tx: &Transaction<'_>,
-    before: Option<u64>,
-    limit: u64,
-) -> ControlResult<Vec<AuditEntry>> {
-    let mut statement = tx.prepare_cached(
-        "SELECT id, at_us, user, action, detail, outcome FROM audit WHERE id < ?1
-         ORDER BY id DESC LIMIT ?2",
-    )?;
-    let before = before.map_or(i64::MAX, signed);
-    let rows = statement
-        .query_map(params![before, signed(limit)], |row| {
-            Ok(AuditEntry {
-                id: unsigned(row, 0)?,
-                at_us: unsigned(row, 1)?,
-                user: row.get(2)?,
-                action: row.get(3)?,
-                detail: row.get(4)?,
-                outcome: AuditOutcome::from_name(&row.get::<_, String>(5)?),
-            })
-        })?
-        .collect::<Result<_, _>>()?;
-    Ok(rows)
 }
 
 /// Returns numbers as a value for `rarray`.
 pub(super) fn array(ids: impl Iterator<Item = i64>) -> Rc<Vec<Value>> {
     Rc::new(ids.map(Value::Integer).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{SqliteControl, WriteContext};
-
-    #[test]
-    fn refused_and_unchanged_entries_evict_no_done_audit_entries() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
-        let row = |outcome, n: u64| AuditEntry {
-            id: 0,
-            at_us: n,
-            user: "somebody".into(),
-            action: "agent:delete".into(),
-            detail: String::new(),
-            outcome,
-        };
-        let left = store.write(&WriteContext::server(), |tx| {
-            for n in 0..20 {
-                audit(tx, &row(AuditOutcome::Done, n))?;
-                let refused = vec![row(AuditOutcome::Refused, n); 5];
-                let unchanged = vec![row(AuditOutcome::Unchanged, n); 5];
-                refused.iter().chain(&unchanged).try_for_each(|row| audit(tx, row).map(drop))?;
-            }
-            trim_audit(tx, 15, 7)?;
-            audit_log(tx, None, 1_000)
-        });
-        let left = left.unwrap();
-        let of = |outcome| -> Vec<u64> {
-            left.iter().filter(|row| row.outcome == outcome).map(|row| row.at_us).collect()
-        };
-        assert_eq!(of(AuditOutcome::Done), (5..20).rev().collect::<Vec<_>>());
-        assert_eq!(
-            (of(AuditOutcome::Unchanged), of(AuditOutcome::Refused)),
-            (vec![19; 5], vec![19; 2])
-        );
-    }
 }

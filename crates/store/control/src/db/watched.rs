@@ -5,11 +5,25 @@ use rusqlite::types::Value;
 use rusqlite::{Transaction, params};
 use std::rc::Rc;
 
-use super::rows;
+use super::{ControlStore, rows};
 use crate::watched::{WatchPage, WatchQuery, WatchRow};
 use crate::{ControlResult, Permitted};
+use sqlite::Reader;
 
-pub(super) fn save(tx: &Transaction<'_>, reports: &[(AgentId, WatchRow)]) -> ControlResult<()> {
+impl ControlStore {
+    /// Writes how agents watch their roots, in one transaction; survives a killed process. Reports of
+    /// removed agents are skipped.
+    pub fn save_watch_reports(&self, reports: &[(AgentId, WatchRow)]) -> ControlResult<()> {
+        self.write_soft(&Reader::server(), |tx| save(tx, reports))
+    }
+
+    /// Returns how agents watch their roots, by number; agents that never reported are left out.
+    pub fn watch_reports(&self, reader: &Reader, query: &WatchQuery) -> ControlResult<WatchPage> {
+        self.read(reader, |tx| page(tx, query))
+    }
+}
+
+fn save(tx: &Transaction<'_>, reports: &[(AgentId, WatchRow)]) -> ControlResult<()> {
     for (id, row) in reports {
         let count = |state| {
             let roots = row.report.roots.iter().filter(|root| root.state == state);
@@ -32,7 +46,7 @@ pub(super) fn save(tx: &Transaction<'_>, reports: &[(AgentId, WatchRow)]) -> Con
     Ok(())
 }
 
-pub(super) fn page(tx: &Transaction<'_>, query: &WatchQuery) -> ControlResult<WatchPage> {
+fn page(tx: &Transaction<'_>, query: &WatchQuery) -> ControlResult<WatchPage> {
     let state = match query.state {
         None => "",
         Some(CoverageState::Realtime) => " AND realtime > 0",

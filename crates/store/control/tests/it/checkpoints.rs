@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use control::{AuditEntry, AuditOutcome, ControlStore, SqliteControl};
+use control::{AuditEntry, AuditOutcome, ControlStore};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Limits the size of this process's files; writes beyond it fail. `None` removes the limit.
@@ -17,7 +17,7 @@ fn fill_a_registry_that_cannot_grow() {
     tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stdout).init();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("registry.db");
-    let store = SqliteControl::open(&path).unwrap();
+    let store = ControlStore::open(&path).unwrap();
     let entry = AuditEntry {
         id: 0,
         at_us: 1,

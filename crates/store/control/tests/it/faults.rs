@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use control::{
-    AgentQuery, ControlError, ControlResult, ControlStore as _, GroupConfig, NewAgent,
-    NewCertificate, NewEnrolmentToken, Reader, SqliteControl, WriteContext,
+    AgentQuery, ControlError, ControlResult, ControlStore, GroupConfig, NewAgent, NewCertificate,
+    NewEnrolmentToken, Reader, WriteContext,
 };
 use device::{Device, DiskFault, FaultError, FaultyFolder, FaultyRequest, Fs, available};
 use model::{AgentId, Incarnation};
@@ -27,12 +27,12 @@ struct Decided {
     groups: BTreeMap<u8, bool>,
     agents: BTreeMap<u8, bool>,
     /// The store of the last check, if the power is to fail while it is open.
-    open: Option<SqliteControl>,
+    open: Option<ControlStore>,
 }
 
 impl Decided {
     /// Makes the decisions of one number: a group, and an agent that registers in it.
-    fn decide(&mut self, store: &SqliteControl, n: u8) {
+    fn decide(&mut self, store: &ControlStore, n: u8) {
         let by = WriteContext::server();
         let created = store.create_group(&by, &format!("g{n}"), NOW_S);
         self.groups.insert(n, created.is_ok());
@@ -41,7 +41,7 @@ impl Decided {
 }
 
 /// Registers an agent with a token for one use.
-fn enroll(store: &SqliteControl, n: u8) -> ControlResult<()> {
+fn enroll(store: &ControlStore, n: u8) -> ControlResult<()> {
     let token = NewEnrolmentToken {
         digest: [n; 32],
         groups: vec!["default".into()],
@@ -80,7 +80,7 @@ struct Found {
     certified: BTreeSet<u8>,
 }
 
-fn found(store: &SqliteControl) -> Found {
+fn found(store: &ControlStore) -> Found {
     let reader = Reader::server();
     let numbers = |names: Vec<String>, kind: char| -> BTreeSet<u8> {
         names.iter().filter_map(|name| name.strip_prefix(kind)?.parse().ok()).collect()
@@ -105,7 +105,7 @@ fn found(store: &SqliteControl) -> Found {
 }
 
 /// Checks that a store has every decision that was answered with `Ok`, and none that was not made.
-fn assert_kept(store: &SqliteControl, decided: &Decided) {
+fn assert_kept(store: &ControlStore, decided: &Decided) {
     let found = found(store);
     for (made, found) in [(&decided.groups, &found.groups), (&decided.agents, &found.agents)] {
         let lost: Vec<_> = made.iter().filter(|(n, ok)| **ok && !found.contains(n)).collect();
@@ -121,13 +121,13 @@ fn assert_kept(store: &SqliteControl, decided: &Decided) {
 
 fn prepare(path: &Path) -> Decided {
     let mut decided = Decided::default();
-    decided.decide(&SqliteControl::open(path).unwrap(), 1);
+    decided.decide(&ControlStore::open(path).unwrap(), 1);
     decided
 }
 
 /// Makes decisions, with checkpoints between them. Any of that may fail.
 fn work(path: &Path, decided: &mut Decided) {
-    let Ok(store) = SqliteControl::open_with(path, 1) else { return };
+    let Ok(store) = ControlStore::open_with(path, 1) else { return };
     for n in 2..2 + DECISIONS {
         decided.decide(&store, n);
         if n % 2 == 0 {
@@ -141,7 +141,7 @@ fn work(path: &Path, decided: &mut Decided) {
 /// store open.
 fn check(path: &Path, decided: &mut Decided) {
     drop(decided.open.take());
-    let store = SqliteControl::open(path).unwrap();
+    let store = ControlStore::open(path).unwrap();
     assert_kept(&store, decided);
     let next = decided.groups.keys().max().map_or(1, |last| last + 1);
     decided.decide(&store, next);
@@ -190,7 +190,7 @@ fn failed_flush_refuses_decisions_until_the_registry_is_opened() {
     };
     for checkpoint in [false, true] {
         let mut decided = prepare(&path);
-        let store = SqliteControl::open(&path).unwrap();
+        let store = ControlStore::open(&path).unwrap();
         store.create_group(&by, "before", NOW_S).unwrap();
         folder.fail(flush);
         if checkpoint {
@@ -220,7 +220,7 @@ fn failed_flush_of_an_automatic_checkpoint_refuses_decisions() {
     // The first flush is that of the commit, the next two are those of the log and the database.
     for number in [2, 3] {
         let mut decided = prepare(&path);
-        let store = SqliteControl::open(&path).unwrap();
+        let store = ControlStore::open(&path).unwrap();
         // The first write to a new log flushes its folder as well.
         store.create_group(&by, "before", NOW_S).unwrap();
         let (request, error) = (FaultyRequest::Flush, FaultError::Io);
@@ -233,7 +233,7 @@ fn failed_flush_of_an_automatic_checkpoint_refuses_decisions() {
         let log = std::fs::metadata(path.with_extension("db-wal")).unwrap().len();
         assert!(log > 70 << 20, "the log was copied at the end: {log} bytes");
         check_and_close(&path, &mut decided);
-        let store = SqliteControl::open(&path).unwrap();
+        let store = ControlStore::open(&path).unwrap();
         let config = store.group_config(&Reader::server(), "default").unwrap().unwrap();
         assert!(config.body == large.body, "{} bytes", config.body.len());
         drop(store);

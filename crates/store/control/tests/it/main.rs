@@ -11,4 +11,5 @@
 
 mod checkpoints;
 mod faults;
+mod promises;
 mod versions;

@@ -7,8 +7,7 @@ use control::Reader;
 use control::{
     AgentQuery, AuditEntry, AuditOutcome, CommandKind, ControlError, ControlStore, InfoRow,
     LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter,
-    OutcomeRow, OutcomeState, Permitted, Revocation, RevocationTarget, SqliteControl, StatusCode,
-    WriteContext,
+    OutcomeRow, OutcomeState, Permitted, Revocation, RevocationTarget, StatusCode, WriteContext,
 };
 use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 use rusqlite::Connection;
@@ -33,7 +32,7 @@ fn agent(name: &str, groups: &[&str]) -> NewAgent {
 }
 
 /// Writes something of every kind.
-fn fill_registry(store: &SqliteControl) {
+fn fill_registry(store: &ControlStore) {
     let by = &WriteContext::server();
     store.create_group(by, "web", NOW_S).unwrap();
     let token = NewEnrolmentToken {
@@ -105,7 +104,7 @@ fn fill_registry(store: &SqliteControl) {
     store.audit(&entry).unwrap();
 }
 
-fn check(store: &SqliteControl) {
+fn check(store: &ControlStore) {
     let image = store.load().unwrap();
     assert_eq!(image.agents.len(), 3);
     let alpha = &image.agents[0];
@@ -159,13 +158,13 @@ fn registry_version_1_fixture_opens_with_all_rows() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
     std::fs::copy(fixture(1), &path).unwrap();
-    check(&SqliteControl::open(&path).unwrap());
+    check(&ControlStore::open(&path).unwrap());
 }
 
 #[test]
 fn new_registry_has_the_schema_of_a_migrated_one() {
     let folder = TempDir::new().unwrap();
-    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     fill_registry(&store);
     check(&store);
     let tables = |path: &Path| {
@@ -180,7 +179,7 @@ fn new_registry_has_the_schema_of_a_migrated_one() {
     };
     let old = folder.path().join("old.db");
     std::fs::copy(fixture(1), &old).unwrap();
-    drop(SqliteControl::open(&old).unwrap());
+    drop(ControlStore::open(&old).unwrap());
     assert_eq!(tables(store.path()), tables(&old), "a step leads elsewhere than to a new database");
 }
 
@@ -191,7 +190,7 @@ fn custom_policies_keep_their_meaning_after_actions_are_split() {
     std::fs::copy(fixture(1), &path).unwrap();
     let own = "INSERT INTO policy VALUES (100, 'hidden', ?1, '[\"agent:group:secret\"]', 0)";
     Connection::open(&path).unwrap().execute(own, [r#"["syscheck:read"]"#]).unwrap();
-    drop(SqliteControl::open(&path).unwrap());
+    drop(ControlStore::open(&path).unwrap());
     let actions: String = Connection::open(&path)
         .unwrap()
         .query_row("SELECT actions FROM policy WHERE id = 100", [], |r| r.get(0))
@@ -216,7 +215,7 @@ fn migrated_custom_roles_keep_command_permissions() {
         )
         .unwrap();
     drop(before);
-    let store = SqliteControl::open(&path).unwrap();
+    let store = ControlStore::open(&path).unwrap();
     let of = |role: u32| -> Vec<u32> {
         store.policies(&Reader::server(), &[role]).unwrap().iter().map(|policy| policy.id).collect()
     };
@@ -227,9 +226,9 @@ fn migrated_custom_roles_keep_command_permissions() {
 fn registry_of_later_version_is_refused() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
-    drop(SqliteControl::open(&path).unwrap());
+    drop(ControlStore::open(&path).unwrap());
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    let opened = SqliteControl::open(&path).err().unwrap();
+    let opened = ControlStore::open(&path).err().unwrap();
     assert!(matches!(opened, ControlError::Newer { found: 99, .. }), "{opened}");
 }
 
@@ -238,7 +237,7 @@ fn foreign_registry_file_is_refused_and_unchanged() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("other.db");
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
-    assert!(matches!(SqliteControl::open(&path), Err(ControlError::Corrupt(_))));
+    assert!(matches!(ControlStore::open(&path), Err(ControlError::Corrupt(_))));
     let names: Vec<String> = {
         let conn = Connection::open(&path).unwrap();
         let mut statement = conn.prepare("SELECT name FROM sqlite_schema").unwrap();
@@ -247,13 +246,13 @@ fn foreign_registry_file_is_refused_and_unchanged() {
     assert_eq!(names, ["t"]);
     let path = folder.path().join("text");
     std::fs::write(&path, "not a database, but long enough to be read as one".repeat(100)).unwrap();
-    assert!(SqliteControl::open(&path).is_err());
+    assert!(ControlStore::open(&path).is_err());
 }
 
 #[test]
 fn liveness_write_lowers_durability_for_its_transaction_only() {
     let folder = TempDir::new().unwrap();
-    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     let level = || store.durability().unwrap();
     assert_eq!(level(), ("wal".to_owned(), 2));
     store.save_liveness(&[]).unwrap();
@@ -266,7 +265,7 @@ fn liveness_write_lowers_durability_for_its_transaction_only() {
 fn audit_log_is_bounded_and_long_details_are_cut() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
-    let store = SqliteControl::open(&path).unwrap();
+    let store = ControlStore::open(&path).unwrap();
     let entry = |detail: &str| AuditEntry {
         id: 0,
         at_us: 1,

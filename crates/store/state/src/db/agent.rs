@@ -4,7 +4,45 @@
 use model::{AgentId, AgentSubject, Overlay, SessionRecord};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::StateStore;
 use super::sessions::{SessionStatus, Sessions};
+use crate::error::{Context, StateError};
+use sqlite::Reader;
+
+impl StateStore {
+    /// Returns the session id of the agent's last applied session.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn last_session(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+    ) -> Result<Option<String>, StateError> {
+        self.read(reader, "read the last session", |db| {
+            db.prepare_cached("SELECT last_session FROM agent WHERE number = ?1")
+                .and_then(|mut s| s.query_row([agent.0], |r| r.get(0)).optional())
+                .map(Option::flatten)
+                .context("read the last session")
+        })
+    }
+
+    /// Returns the agent's overlay as of its last applied session, or as the agent described itself
+    /// ([`model::Write::Describe`]); kept after the agent's removal, for its events.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn overlay(&self, reader: &Reader, agent: AgentId) -> Result<Option<Overlay>, StateError> {
+        self.read(reader, "read what an agent is", |db| {
+            let read = |r: &Row<'_>| Ok((r.get(0)?, r.get(1)?));
+            let found: Option<(String, String)> = db
+                .prepare_cached("SELECT overlay, name FROM agent WHERE number = ?1")
+                .and_then(|mut s| s.query_row([agent.0], read).optional())
+                .context("read what an agent is")?;
+            Ok(found.and_then(|(overlay, name)| read_overlay(&overlay, &name)))
+        })
+    }
+}
 
 const LOAD: &str = "SELECT incarnation, name, last_session, last_session_us, events, sessions,
     overlay, metadata_version, groups_version, session_floor FROM agent WHERE number = ?1";
@@ -172,7 +210,7 @@ impl Agent {
 
 /// Parses a stored overlay; for an agent last seen before overlays were stored it has the name
 /// only.
-pub(super) fn read_overlay(text: &str, name: &str) -> Option<Overlay> {
+fn read_overlay(text: &str, name: &str) -> Option<Overlay> {
     match (text, name) {
         ("", "") => None,
         ("", name) => Some(Overlay { agent_name: name.to_owned(), ..Overlay::default() }),

@@ -11,16 +11,43 @@ use std::rc::Rc;
 use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, Row, ToSql, params_from_iter};
 
-use super::collapse;
 use super::documents::prefix_end;
 use super::kinds::{CAUSES, kind_number, kind_of, numbers};
 use super::transaction_cache::Progress;
+use super::{StateStore, collapse};
 use crate::error::{Context, StateError};
 use crate::limits::{ARRIVALS_LOOKED_AT_MAX, PAGE_ITEMS_MAX, PREFIX_CANDIDATES_MAX};
 use crate::query::{
     ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Collapsed, EventKind, PathMatch, StoredEvent,
 };
 use model::{AgentId, CauseKind, Permitted};
+use sqlite::Reader;
+
+impl StateStore {
+    /// Returns events, newest first.
+    ///
+    /// # Errors
+    /// Returns an error if the query is beyond the limits, the cursor is foreign or the store
+    /// cannot be read.
+    pub fn changes(&self, reader: &Reader, query: &ChangeQuery) -> Result<ChangePage, StateError> {
+        self.read(reader, "read changes", |db| changes(db, query))
+    }
+
+    /// Visits events in the order of arrival, after a given number, until `visit` returns `false`
+    /// or [`ARRIVALS_LOOKED_AT_MAX`] numbers were
+    /// examined. Holds one event in memory at a time.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn arrivals(
+        &self,
+        reader: &Reader,
+        query: &ArrivalQuery,
+        visit: &mut dyn FnMut(StoredEvent) -> bool,
+    ) -> Result<Arrivals, StateError> {
+        self.read(reader, "read arrivals", |db| arrivals(db, query, visit))
+    }
+}
 
 pub(super) const WHAT: &str = "read changes";
 /// Maximum number of agents that are searched one by one.
@@ -275,7 +302,7 @@ fn plain(db: &Connection, part: &Part<'_>, limit: usize) -> Result<Lines, StateE
 }
 
 /// Visits events by the table's own key, so that nothing is sorted and one row is held at a time.
-pub(super) fn arrivals(
+fn arrivals(
     db: &Connection,
     q: &ArrivalQuery,
     visit: &mut dyn FnMut(StoredEvent) -> bool,

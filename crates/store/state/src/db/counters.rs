@@ -3,9 +3,31 @@
 use model::{AgentId, Dataset, Incarnation};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::kinds;
 use super::transaction_cache::Progress;
+use super::{StateStore, kinds};
+use crate::error::{Context, StateError};
 use crate::query::{AgentCounts, EventKind, StateCounts};
+use sqlite::Reader;
+
+impl StateStore {
+    /// Returns the stored counters of the whole store.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn counts(&self, reader: &Reader) -> Result<StateCounts, StateError> {
+        self.read(reader, "read the counters", |db| counts(db).context("read the counters"))
+    }
+
+    /// Returns the stored counters of one agent.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn agent_counts(&self, reader: &Reader, agent: AgentId) -> Result<AgentCounts, StateError> {
+        self.read(reader, "read the counters", |db| {
+            agent_counts(db, agent).context("read the counters")
+        })
+    }
+}
 
 /// Returns the counters of the whole store.
 pub(super) fn counts(db: &Connection) -> rusqlite::Result<StateCounts> {
@@ -41,7 +63,7 @@ pub(super) fn counts(db: &Connection) -> rusqlite::Result<StateCounts> {
 }
 
 /// Returns the counters of one agent.
-pub(super) fn agent_counts(db: &Connection, agent: AgentId) -> rusqlite::Result<AgentCounts> {
+fn agent_counts(db: &Connection, agent: AgentId) -> rusqlite::Result<AgentCounts> {
     let mut counts = db
         .prepare_cached("SELECT events, last_session_us, incarnation FROM agent WHERE number = ?1")?
         .query_row([agent.0], |r| {

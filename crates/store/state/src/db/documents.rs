@@ -5,6 +5,7 @@ use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use sha1::{Digest, Sha1};
 
+use super::StateStore;
 use super::packed::{Packed, Unpacked, unpacked_sql};
 use crate::error::{Context, StateError};
 use crate::limits::{CONDITION_DEPTH_MAX, CONDITION_TESTS_MAX, PAGE_ITEMS_MAX};
@@ -12,6 +13,50 @@ use crate::query::{
     Comparison, Condition, DocumentField, DocumentPage, DocumentQuery, QueryValue, SortDirection,
     StoredDocument,
 };
+use sqlite::Reader;
+
+impl StateStore {
+    /// Returns one document.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn document(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+        dataset: &Dataset,
+        id: &str,
+    ) -> Result<Option<StoredDocument>, StateError> {
+        self.read(reader, "read a document", |db| document(db, agent, dataset, id))
+    }
+
+    /// Returns documents of one agent and dataset.
+    ///
+    /// # Errors
+    /// Returns an error if the query is beyond the limits or the store cannot be read.
+    pub fn documents(
+        &self,
+        reader: &Reader,
+        query: &DocumentQuery,
+    ) -> Result<DocumentPage, StateError> {
+        self.read(reader, "read documents", |db| documents(db, query))
+    }
+
+    /// Returns the SHA-1, lower-case hex, of the agent's document checksums in ascending order,
+    /// concatenated as lower-case hex (`docs/reference/wire.md`, "Checksums"). An empty dataset
+    /// gives the digest of the empty text.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn checksum(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+        dataset: &Dataset,
+    ) -> Result<String, StateError> {
+        self.read(reader, "read checksums", |db| checksum(db, agent, dataset))
+    }
+}
 
 const WHAT: &str = "read documents";
 /// Longest text that a field is compared with, bytes.
@@ -298,7 +343,7 @@ pub(super) fn read_row(
     })
 }
 
-pub(super) fn document(
+fn document(
     db: &Connection,
     agent: AgentId,
     dataset: &Dataset,
@@ -313,7 +358,7 @@ pub(super) fn document(
         .context(WHAT)
 }
 
-pub(super) fn documents(db: &Connection, q: &DocumentQuery) -> Result<DocumentPage, StateError> {
+fn documents(db: &Connection, q: &DocumentQuery) -> Result<DocumentPage, StateError> {
     if q.limit > PAGE_ITEMS_MAX {
         return Err(too_much("the page is too large"));
     }
@@ -400,11 +445,7 @@ pub(super) fn order_sql(sort: &[(DocumentField, SortDirection)]) -> Result<Strin
 }
 
 /// Returns the digest of an agent's dataset.
-pub(super) fn checksum(
-    db: &Connection,
-    agent: AgentId,
-    dataset: &Dataset,
-) -> Result<String, StateError> {
+fn checksum(db: &Connection, agent: AgentId, dataset: &Dataset) -> Result<String, StateError> {
     let mut checksums: Vec<String> = Vec::new();
     if let Some((number, _)) = collection(db, agent, dataset)? {
         // In order of the row number; see [`super::ranges`].

@@ -9,10 +9,28 @@ use model::AgentId;
 use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, params_from_iter};
 
+use super::StateStore;
 use super::documents::{COLUMNS, Where, order_sql, page_keys, read_row, too_much};
 use crate::error::{Context, StateError};
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::query::{Condition, DocumentPage, DocumentQuery, FleetQuery};
+use sqlite::Reader;
+
+impl StateStore {
+    /// Returns documents of one dataset over many agents, from one snapshot. Without a condition
+    /// the totals are stored counters; with one, every document of those agents is examined.
+    ///
+    /// # Errors
+    /// Returns an error if the query is beyond the limits, takes too long or the store cannot be
+    /// read.
+    pub fn fleet_documents(
+        &self,
+        reader: &Reader,
+        query: &FleetQuery,
+    ) -> Result<DocumentPage, StateError> {
+        self.read(reader, "read documents of the fleet", |db| documents(db, query))
+    }
+}
 
 const WHAT: &str = "read documents of the fleet";
 /// The collections of a dataset by agent: one row for each agent that has any.
@@ -136,7 +154,7 @@ fn sorted(
 
 /// Returns the statement of a sorted page and its values; the first value is the list of
 /// collections.
-pub(super) fn sorted_sql(q: &FleetQuery) -> Result<(String, Vec<SqlValue>), StateError> {
+fn sorted_sql(q: &FleetQuery) -> Result<(String, Vec<SqlValue>), StateError> {
     const AGENT: &str = "(SELECT agent FROM collection WHERE number = document.collection)";
     let mut filter = Where {
         sql: "collection IN (SELECT value FROM json_each(?1))".into(),
@@ -162,16 +180,16 @@ mod tests {
     use model::Dataset;
 
     use super::*;
-    use crate::db::SqliteState;
+    use crate::db::StateStore;
     use crate::query::{Comparison, DocumentField, SortDirection};
-    use crate::{Reader, StateOptions, StateStore as _};
+    use crate::{Reader, StateOptions};
     use model::Permitted;
 
     #[test]
     fn fleet_search_reads_documents_through_an_index() {
         let dir = tempfile::tempdir().unwrap();
         let store =
-            SqliteState::open(&dir.path().join("state.db"), StateOptions::default()).unwrap();
+            StateStore::open(&dir.path().join("state.db"), StateOptions::default()).unwrap();
         let q = FleetQuery {
             agents: Permitted::All,
             dataset: Dataset::fim_files(),

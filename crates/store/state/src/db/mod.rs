@@ -39,18 +39,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use env::clock::{Clock, SystemClock};
 use env::random::{Random, SystemRandom};
-use model::{
-    AgentId, AgentReport, Applied, Dataset, Incarnation, Overlay, Position, Record, ReportKind,
-};
+use model::{AgentId, Applied, Dataset, Position, Record};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
-use crate::StateStore;
 use crate::error::{Context, StateError};
-use crate::query::{
-    AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Condition, DocumentPage,
-    DocumentQuery, FleetQuery, Retained, Retention, StateCounts, StoredDocument, StoredEvent,
-};
+use crate::query::{ChangeQuery, Condition, FleetQuery};
 use apply::{Applier, Failure};
 use connections::{BUSY_WAIT, open_reader, open_writer, snapshot};
 use model::Permitted;
@@ -91,8 +85,10 @@ impl fmt::Debug for StateOptions {
     }
 }
 
-/// A state store in the SQLite file `state.db`.
-pub struct SqliteState {
+/// A store of what agents report: documents, events and the position of the last record applied, in
+/// `state.db`. Calls block; call them from a thread that may. Only one caller may apply at a time,
+/// any number may read; each query names its [`Reader`].
+pub struct StateStore {
     file: PathBuf,
     store_id: String,
     clock: Arc<dyn Clock>,
@@ -105,13 +101,13 @@ pub struct SqliteState {
     wal_bytes_max: u64,
 }
 
-impl fmt::Debug for SqliteState {
+impl fmt::Debug for StateStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteState").field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("StateStore").field("file", &self.file).finish_non_exhaustive()
     }
 }
 
-impl SqliteState {
+impl StateStore {
     /// Opens or creates the database file.
     ///
     /// # Errors
@@ -205,7 +201,7 @@ impl SqliteState {
     /// checks what it holds.
     ///
     /// # Errors
-    /// See [`SqliteState::open`].
+    /// See [`StateStore::open`].
     pub fn prepare_restored(file: &Path, end: Position) -> Result<(), StateError> {
         const WHAT: &str = "prepare the restored state";
         let mut db = open_writer(file, crate::limits::WAL_BYTES_MAX)?;
@@ -221,7 +217,7 @@ impl SqliteState {
     /// what the copy holds. Positions continue.
     ///
     /// # Errors
-    /// See [`SqliteState::open`].
+    /// See [`StateStore::open`].
     pub fn prepare_promoted(file: &Path) -> Result<(), StateError> {
         let mut db = open_writer(file, crate::limits::WAL_BYTES_MAX)?;
         schema::migrate(&mut db, file)?;
@@ -252,8 +248,18 @@ impl SqliteState {
     }
 }
 
-impl StateStore for SqliteState {
-    fn apply(&self, batch: &[(Position, Record)]) -> Result<Vec<Applied>, StateError> {
+impl StateStore {
+    /// Applies records in journal order, in one transaction that also stores the last position. A
+    /// record at or below the stored position is skipped (its [`Applied`] is empty). A session that
+    /// is among the agent's last [`crate::limits::SESSIONS_KEPT`] by id and content writes nothing
+    /// ([`Applied::replayed`]), nor does one whose id has an earlier time than theirs
+    /// ([`Applied::outdated`]) or one of a life that has ended ([`Applied::refused`]). A record
+    /// that cannot be applied is set aside with a coverage event ([`Applied::quarantined`]) and
+    /// does not fail the batch. Returns one result per record, in order.
+    ///
+    /// # Errors
+    /// Returns an error if the transaction fails; then nothing of the batch was applied.
+    pub fn apply(&self, batch: &[(Position, Record)]) -> Result<Vec<Applied>, StateError> {
         const WHAT: &str = "apply records";
         let mut aside: Vec<Option<String>> = vec![None; batch.len()];
         loop {
@@ -268,7 +274,17 @@ impl StateStore for SqliteState {
         }
     }
 
-    fn quarantine(&self, position: Position, bytes: &[u8], reason: &str) -> Result<(), StateError> {
+    /// Sets aside the bytes of a record that cannot be decoded, with a coverage event, and stores
+    /// its position. Does nothing when the position is already applied.
+    ///
+    /// # Errors
+    /// Returns an error if the transaction fails.
+    pub fn quarantine(
+        &self,
+        position: Position,
+        bytes: &[u8],
+        reason: &str,
+    ) -> Result<(), StateError> {
         let now_us = self.clock.guarded_us();
         let written = self.write("set a record aside", |applier| {
             if position > applier.applied() {
@@ -282,151 +298,25 @@ impl StateStore for SqliteState {
         written.map_err(|_| StateError::Query("the record cannot be set aside".into()))
     }
 
-    fn applied(&self) -> Result<Position, StateError> {
+    /// Returns the position of the last record applied.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn applied(&self) -> Result<Position, StateError> {
         Ok(Position(self.applied.load(Ordering::Acquire)))
     }
 
-    fn checkpoint(&self) -> Result<Position, StateError> {
-        self.checkpoint_wal()
-    }
-
-    fn checkpoint_due(&self) -> bool {
-        self.log_bytes() > self.wal_bytes_max
-    }
-
-    fn log_bytes(&self) -> u64 {
-        wal::bytes(&self.file)
-    }
-
-    fn shrink(&self) -> Result<bool, StateError> {
-        self.truncate_wal(wal::PAUSE)
-    }
-
-    fn store_id(&self) -> String {
+    /// Returns the store's random name, drawn at its creation. An agent uses it to check that this
+    /// store is still the one that holds what the agent reported.
+    pub fn store_id(&self) -> String {
         self.store_id.clone()
     }
 
-    fn last_session(&self, reader: &Reader, agent: AgentId) -> Result<Option<String>, StateError> {
-        self.read(reader, "read the last session", |db| {
-            db.prepare_cached("SELECT last_session FROM agent WHERE number = ?1")
-                .and_then(|mut s| s.query_row([agent.0], |r| r.get(0)).optional())
-                .map(Option::flatten)
-                .context("read the last session")
-        })
-    }
-
-    fn overlay(&self, reader: &Reader, agent: AgentId) -> Result<Option<Overlay>, StateError> {
-        self.read(reader, "read what an agent is", |db| {
-            let read = |r: &rusqlite::Row<'_>| Ok((r.get(0)?, r.get(1)?));
-            let found: Option<(String, String)> = db
-                .prepare_cached("SELECT overlay, name FROM agent WHERE number = ?1")
-                .and_then(|mut s| s.query_row([agent.0], read).optional())
-                .context("read what an agent is")?;
-            Ok(found.and_then(|(overlay, name)| agent::read_overlay(&overlay, &name)))
-        })
-    }
-
-    fn report(
-        &self,
-        reader: &Reader,
-        agent: AgentId,
-        incarnation: Incarnation,
-        kind: ReportKind,
-    ) -> Result<Option<AgentReport>, StateError> {
-        self.read(reader, "read a report", |db| {
-            reports::report(db, agent, incarnation, kind).context("read a report")
-        })
-    }
-
-    fn document(
-        &self,
-        reader: &Reader,
-        agent: AgentId,
-        dataset: &Dataset,
-        id: &str,
-    ) -> Result<Option<StoredDocument>, StateError> {
-        self.read(reader, "read a document", |db| documents::document(db, agent, dataset, id))
-    }
-
-    fn documents(
-        &self,
-        reader: &Reader,
-        query: &DocumentQuery,
-    ) -> Result<DocumentPage, StateError> {
-        self.read(reader, "read documents", |db| documents::documents(db, query))
-    }
-
-    fn fleet_documents(
-        &self,
-        reader: &Reader,
-        query: &FleetQuery,
-    ) -> Result<DocumentPage, StateError> {
-        self.read(reader, "read documents of the fleet", |db| fleet::documents(db, query))
-    }
-
-    fn checksum(
-        &self,
-        reader: &Reader,
-        agent: AgentId,
-        dataset: &Dataset,
-    ) -> Result<String, StateError> {
-        self.read(reader, "read checksums", |db| documents::checksum(db, agent, dataset))
-    }
-
-    fn each_in_ranges(
-        &self,
-        reader: &Reader,
-        agent: AgentId,
-        dataset: &Dataset,
-        ranges: &[(u64, u64)],
-        visit: &mut dyn FnMut(&str, u64, &str) -> bool,
-    ) -> Result<(), StateError> {
-        self.read(reader, "read documents of ranges", |db| {
-            ranges::each_in_ranges(db, agent, dataset, ranges, visit)
-        })
-    }
-
-    fn changes(&self, reader: &Reader, query: &ChangeQuery) -> Result<ChangePage, StateError> {
-        self.read(reader, "read changes", |db| changes::changes(db, query))
-    }
-
-    fn arrivals(
-        &self,
-        reader: &Reader,
-        query: &ArrivalQuery,
-        visit: &mut dyn FnMut(StoredEvent) -> bool,
-    ) -> Result<Arrivals, StateError> {
-        self.read(reader, "read arrivals", |db| changes::arrivals(db, query, visit))
-    }
-
-    fn counts(&self, reader: &Reader) -> Result<StateCounts, StateError> {
-        self.read(reader, "read the counters", |db| {
-            counters::counts(db).context("read the counters")
-        })
-    }
-
-    fn agent_counts(&self, reader: &Reader, agent: AgentId) -> Result<AgentCounts, StateError> {
-        self.read(reader, "read the counters", |db| {
-            counters::agent_counts(db, agent).context("read the counters")
-        })
-    }
-
-    fn retain(&self, policy: &Retention, now_us: u64) -> Result<Retained, StateError> {
-        let mut dropped = retain::Dropped::default();
-        // The lock is released between the chunks, so that the applier can run.
-        while retain::events(&mut self.writer.lock(), policy, now_us, &mut dropped)? {}
-        let mut tombstones = 0;
-        loop {
-            match retain::tombstones(&mut self.writer.lock(), now_us)? {
-                0 => break,
-                some => tombstones += some,
-            }
-        }
-        retain::unused_datasets(&mut self.writer.lock())?;
-        Ok(dropped.retained(tombstones))
-    }
-
-    fn backup_to(&self, file: &Path) -> Result<(), StateError> {
+    /// Writes a consistent copy to a new file while the store is in use.
+    ///
+    /// # Errors
+    /// Returns an error if the file exists or cannot be written.
+    pub fn backup_to(&self, file: &Path) -> Result<(), StateError> {
         // A separate connection: no query waits for the copy, and its time is not limited.
         backup::backup(&open_reader(&self.file).context("open state.db for a copy")?, file)
     }

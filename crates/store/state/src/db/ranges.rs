@@ -5,9 +5,35 @@ use model::{AgentId, Dataset};
 use rusqlite::types::Value as SqlValue;
 use rusqlite::{CachedStatement, Connection, params_from_iter};
 
+use super::StateStore;
 use super::documents::collection;
 use super::packed::Unpacked;
 use crate::error::{Context, StateError};
+use sqlite::Reader;
+
+impl StateStore {
+    /// Visits id, version and checksum of every document whose id is lower-case hex of 16 to 64
+    /// bytes and whose first eight bytes, big-endian, lie in one of the ranges (first and last,
+    /// both inclusive). Documents with other ids are visited once, before the others, whatever the
+    /// ranges. The ranges are visited in the given order and must not overlap; within a range there
+    /// is no order. Stops when `visit` returns `false`. One snapshot and one time limit cover the
+    /// call; it costs what it visits.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn each_in_ranges(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+        dataset: &Dataset,
+        ranges: &[(u64, u64)],
+        visit: &mut dyn FnMut(&str, u64, &str) -> bool,
+    ) -> Result<(), StateError> {
+        self.read(reader, "read documents of ranges", |db| {
+            each_in_ranges(db, agent, dataset, ranges, visit)
+        })
+    }
+}
 
 const WHAT: &str = "read documents of ranges";
 const READ: &str = "SELECT id, version, checksum FROM document WHERE collection = ?1";
@@ -17,7 +43,7 @@ const READ_ALL: &str = "SELECT id, version, checksum FROM document
     WHERE number IN (SELECT number FROM document WHERE collection = ?1)";
 
 /// Visits the documents whose ids are stored as text, once, and then those of each range of ids.
-pub(super) fn each_in_ranges(
+fn each_in_ranges(
     db: &Connection,
     agent: AgentId,
     dataset: &Dataset,

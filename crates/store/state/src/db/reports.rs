@@ -5,7 +5,28 @@ use model::limits::DOCUMENT_BYTES_MAX;
 use model::{AgentId, AgentReport, Applied, Dataset, Incarnation, ReportKind};
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::StateStore;
 use super::apply::{Applier, Stop};
+use crate::error::{Context, StateError};
+use sqlite::Reader;
+
+impl StateStore {
+    /// Returns the last report of this kind of one incarnation of the agent.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn report(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+        incarnation: Incarnation,
+        kind: ReportKind,
+    ) -> Result<Option<AgentReport>, StateError> {
+        self.read(reader, "read a report", |db| {
+            report(db, agent, incarnation, kind).context("read a report")
+        })
+    }
+}
 
 impl Applier<'_> {
     /// Replaces the agent's last report of this kind, unless it is from a life that has ended.
@@ -53,7 +74,7 @@ impl Applier<'_> {
 }
 
 /// Returns the last report of this kind of one life of the agent.
-pub(super) fn report(
+fn report(
     db: &Connection,
     agent: AgentId,
     incarnation: Incarnation,

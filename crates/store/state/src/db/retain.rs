@@ -6,12 +6,36 @@ use model::timestamp::micros;
 use model::{AgentId, Coverage, CoverageKind, EventBody};
 use rusqlite::{Connection, TransactionBehavior, params};
 
+use super::StateStore;
 use super::apply::Applier;
 use super::kinds::kind_number;
 use super::transaction_cache::Progress;
 use crate::error::{Context, StateError};
 use crate::limits::RETAIN_CHUNK_ROWS;
 use crate::query::{EventKind, Retained, Retention};
+
+impl StateStore {
+    /// Drops events that exceed the policy and expired tombstones. Each run that drops events adds
+    /// one coverage event of agent 000.
+    ///
+    /// # Errors
+    /// Returns an error if a transaction fails; the coverage event reports what earlier ones
+    /// dropped.
+    pub fn retain(&self, policy: &Retention, now_us: u64) -> Result<Retained, StateError> {
+        let mut dropped = Dropped::default();
+        // The lock is released between the chunks, so that the applier can run.
+        while drop_events(&mut self.writer.lock(), policy, now_us, &mut dropped)? {}
+        let mut tombstones = 0;
+        loop {
+            match drop_tombstones(&mut self.writer.lock(), now_us)? {
+                0 => break,
+                some => tombstones += some,
+            }
+        }
+        drop_unused_datasets(&mut self.writer.lock())?;
+        Ok(dropped.retained(tombstones))
+    }
+}
 
 const WHAT: &str = "drop what is past its retention";
 
@@ -62,7 +86,7 @@ struct Candidate {
 }
 
 /// Drops up to a chunk of events; returns true if there may be more to drop.
-pub(super) fn events(
+fn drop_events(
     db: &mut Connection,
     policy: &Retention,
     now_us: u64,
@@ -150,7 +174,7 @@ fn record_coverage(
 }
 
 /// Drops up to a chunk of expired tombstones; returns their number.
-pub(super) fn tombstones(db: &mut Connection, now_us: u64) -> Result<u64, StateError> {
+fn drop_tombstones(db: &mut Connection, now_us: u64) -> Result<u64, StateError> {
     let cutoff = now_us.saturating_sub(TOMBSTONE_SECONDS * 1_000_000);
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).context(WHAT)?;
     let old: Vec<(i64, rusqlite::types::Value)> = tx
@@ -179,7 +203,7 @@ pub(super) fn tombstones(db: &mut Connection, now_us: u64) -> Result<u64, StateE
 
 /// Drops collections without documents and tombstones, and datasets without collections, so that
 /// their limits count what is in use.
-pub(super) fn unused_datasets(db: &mut Connection) -> Result<(), StateError> {
+fn drop_unused_datasets(db: &mut Connection) -> Result<(), StateError> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).context(WHAT)?;
     for unused in [
         "DELETE FROM collection WHERE documents = 0 AND tombstones = 0",

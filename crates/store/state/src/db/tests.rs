@@ -10,22 +10,23 @@ use ::model::{AgentId, Dataset, Position};
 use tempfile::TempDir;
 
 use super::*;
-use conformance::{document, session};
+use crate::DocumentQuery;
+use records::{document, session};
 
 struct Fresh {
-    state: SqliteState,
+    state: StateStore,
     _dir: TempDir,
 }
 
 impl std::ops::Deref for Fresh {
-    type Target = SqliteState;
-    fn deref(&self) -> &SqliteState {
+    type Target = StateStore;
+    fn deref(&self) -> &StateStore {
         &self.state
     }
 }
 
-fn open(file: &Path) -> SqliteState {
-    SqliteState::open(file, StateOptions { readers: 2, ..StateOptions::default() }).unwrap()
+fn open(file: &Path) -> StateStore {
+    StateStore::open(file, StateOptions { readers: 2, ..StateOptions::default() }).unwrap()
 }
 
 fn fresh() -> Fresh {
@@ -34,13 +35,13 @@ fn fresh() -> Fresh {
 }
 
 /// Applies one record at the next position.
-fn apply(store: &dyn StateStore, record: Record) -> Applied {
+fn apply(store: &StateStore, record: Record) -> Applied {
     let next = Position(store.applied().unwrap().0 + 1);
     store.apply(&[(next, record)]).unwrap().remove(0)
 }
 
 /// Returns the paths of an agent's documents.
-fn paths(store: &dyn StateStore, agent: u32) -> Vec<String> {
+fn paths(store: &StateStore, agent: u32) -> Vec<String> {
     let query = DocumentQuery::new(AgentId(agent), Dataset::fim_files());
     let page = store.documents(&Reader::server(), &DocumentQuery { limit: 10_000, ..query });
     let body = |body: &[u8]| serde_json::from_slice::<::model::FileDocument>(body).unwrap();
@@ -50,15 +51,15 @@ fn paths(store: &dyn StateStore, agent: u32) -> Vec<String> {
 #[test]
 fn checkpoint_returns_the_position_it_completed() {
     let store = fresh();
-    apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
     assert_eq!(store.checkpoint().unwrap(), Position(1));
     // A reader's snapshot keeps later frames from being copied.
     let reader = open_reader(&store.file).unwrap();
     let snapshot = reader.unchecked_transaction().unwrap();
     let seen = |db: &Connection| Progress::load(db).unwrap().applied;
     assert_eq!(seen(&snapshot), 1);
-    apply(&*store, session(1, 2, vec![document("/b", 1, |_| ())]));
-    apply(&*store, session(1, 3, vec![document("/c", 1, |_| ())]));
+    apply(&store, session(1, 2, vec![document("/b", 1, |_| ())]));
+    apply(&store, session(1, 3, vec![document("/c", 1, |_| ())]));
     assert_eq!(store.checkpoint().unwrap(), Position(1));
     assert_eq!(seen(&snapshot), 1);
     drop(snapshot);
@@ -72,7 +73,7 @@ fn wal_restarts_after_a_checkpoint() {
     let mut largest = 0;
     for n in 1..=40 {
         let writes = (0..50).map(|f| document(&format!("/{f}"), n, |_| ())).collect();
-        apply(&*store, session(1, n, writes));
+        apply(&store, session(1, n, writes));
         store.checkpoint().unwrap();
         let bytes = std::fs::metadata(&log).unwrap().len();
         if n == 5 {
@@ -88,7 +89,7 @@ fn backup_under_writes_is_a_consistent_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     for n in 1..=20 {
         let writes = (0..40).map(|f| document(&format!("/{n}/{f}"), 1, |_| ())).collect();
-        apply(&**store, session(1, n, writes));
+        apply(&store, session(1, n, writes));
     }
     let writer = {
         let store = Arc::clone(&store);
@@ -97,7 +98,7 @@ fn backup_under_writes_is_a_consistent_snapshot() {
                 // Each session replaces what it adds: the number of documents identifies the
                 // moment.
                 let writes = vec![document(&format!("/x/{n}"), 1, |_| ())];
-                apply(&**store, session(1, n, writes));
+                apply(&store, session(1, n, writes));
             }
         })
     };
@@ -144,7 +145,7 @@ fn quarantine_after_a_restore_gets_its_own_event_id() {
     let store = open(&file);
     store.quarantine(Position(1), b"before", "no record").unwrap();
     drop(store);
-    SqliteState::prepare_restored(&file, Position(0)).unwrap();
+    StateStore::prepare_restored(&file, Position(0)).unwrap();
     let store = open(&file);
     store.quarantine(Position(1), b"after", "no record").unwrap();
     assert_eq!(store.counts(&Reader::server()).unwrap().events, 2, "each has an id of its own");
@@ -161,7 +162,7 @@ fn readers_never_see_part_of_a_batch() {
             for n in 1..=50 {
                 let both =
                     vec![document("/a", n, |o| o.size = n), document("/b", n, |o| o.size = n)];
-                apply(&**store, session(1, n, both));
+                apply(&store, session(1, n, both));
             }
         })
     };
@@ -177,7 +178,7 @@ fn readers_never_see_part_of_a_batch() {
 #[test]
 fn counter_and_page_plans_scan_no_table() {
     let store = fresh();
-    apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
     let db = store.writer.lock();
     let plan = |sql: &str| -> String {
         let mut explain = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();

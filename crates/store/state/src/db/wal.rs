@@ -20,12 +20,12 @@ use std::time::Duration;
 use model::Position;
 use rusqlite::Connection;
 
-use super::SqliteState;
+use super::StateStore;
 use super::connections::BUSY_WAIT;
 use crate::error::{Context, StateError};
 
 /// Time for which new queries wait while the log is truncated.
-pub(super) const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(50);
 /// The log is truncated above this multiple of its limit.
 const TRUNCATED_ABOVE: u64 = 2;
 /// Above this multiple of the limit every running query is waited for. Each is interrupted after
@@ -34,10 +34,14 @@ const DRAINED_ABOVE: u64 = 8;
 /// Name of the operation in errors.
 const WHAT: &str = "checkpoint the state";
 
-impl SqliteState {
-    /// Copies the log into the database, and truncates it if it is too large. Returns the position
-    /// that survives a power cut.
-    pub(super) fn checkpoint_wal(&self) -> Result<Position, StateError> {
+impl StateStore {
+    /// Makes applied records survive a power cut, and truncates the write-ahead log if it is too
+    /// large. Returns the position up to which that holds, which is lower than the applied one when
+    /// a reader kept the checkpoint from completing.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be written.
+    pub fn checkpoint(&self) -> Result<Position, StateError> {
         // Most of the work is done without holding the writer; the second checkpoint then copies
         // the few pages written in the meantime, so that the log can restart with the next write.
         checkpoint(&self.checkpointer.lock())?;
@@ -57,9 +61,28 @@ impl SqliteState {
         Ok(Position(self.persisted.load(Ordering::Acquire)))
     }
 
+    /// Returns true if the write-ahead log has grown so much that a checkpoint is due.
+    pub fn checkpoint_due(&self) -> bool {
+        self.log_bytes() > self.wal_bytes_max
+    }
+
+    /// Returns the size of the write-ahead log, bytes: what a checkpoint moves out of it.
+    pub fn log_bytes(&self) -> u64 {
+        bytes(&self.file)
+    }
+
+    /// Makes a checkpoint and gives the space of the write-ahead log back to the file system.
+    /// Returns false if a query that is running prevents it; the log then stays for now.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be written.
+    pub fn shrink(&self) -> Result<bool, StateError> {
+        self.truncate_wal(PAUSE)
+    }
+
     /// Makes a checkpoint and truncates the log while no query runs. Waits for those that run for
     /// at most `wait`; returns false if one runs for longer, or a backup is running.
-    pub(super) fn truncate_wal(&self, wait: Duration) -> Result<bool, StateError> {
+    fn truncate_wal(&self, wait: Duration) -> Result<bool, StateError> {
         let checkpointer = self.checkpointer.lock();
         // Copied before the queries are held back, so that the pause is short.
         checkpoint(&checkpointer)?;
@@ -77,7 +100,7 @@ impl SqliteState {
 }
 
 /// Returns the size of a database's log, bytes.
-pub(super) fn bytes(database: &Path) -> u64 {
+fn bytes(database: &Path) -> u64 {
     let mut log = OsString::from(database);
     log.push("-wal");
     std::fs::metadata(log).map_or(0, |log| log.len())

@@ -6,12 +6,12 @@ use model::{
     Write,
 };
 use state::limits::{AGENT_DATASETS_MAX, DATASETS_MAX};
-use state::{Reader, Retention, SqliteState, StateOptions, StateStore as _};
+use state::{Reader, Retention, StateOptions, StateStore};
 
 const NOW_US: u64 = 1_700_000_000_000_000;
 
 struct Store {
-    state: SqliteState,
+    state: StateStore,
     position: u64,
     _dir: tempfile::TempDir,
 }
@@ -20,7 +20,7 @@ impl Store {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state.db");
-        let state = SqliteState::open(&file, StateOptions::default()).unwrap();
+        let state = StateStore::open(&file, StateOptions::default()).unwrap();
         Self { state, position: 0, _dir: dir }
     }
 

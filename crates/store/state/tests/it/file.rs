@@ -3,15 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use conformance::{apply, caused, document, event, paths, session};
 use env::random::SeededRandom;
 use model::{AgentId, CauseKind, ChangeKind, Dataset, Position, Record};
+use records::{caused, document, event, session};
 use rusqlite::Connection;
 use sha1::Digest as _;
-use state::{ChangeQuery, EventKind, Reader, SqliteState, StateError, StateOptions, StateStore};
+use state::{ChangeQuery, EventKind, Reader, StateError, StateOptions, StateStore};
 
-fn open(file: &Path) -> SqliteState {
-    SqliteState::open(file, StateOptions { readers: 2, ..StateOptions::default() }).unwrap()
+use crate::promises::{apply, paths};
+
+fn open(file: &Path) -> StateStore {
+    StateStore::open(file, StateOptions { readers: 2, ..StateOptions::default() }).unwrap()
 }
 
 #[test]
@@ -20,7 +22,7 @@ fn state_db_of_newer_version_is_refused_with_its_name() {
     let file = dir.path().join("state.db");
     drop(open(&file));
     Connection::open(&file).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    let error = SqliteState::open(&file, StateOptions::default()).unwrap_err();
+    let error = StateStore::open(&file, StateOptions::default()).unwrap_err();
     assert!(matches!(error, StateError::Newer { found: 99, .. }), "{error}");
     assert!(error.to_string().contains("state.db") && error.to_string().contains("99"), "{error}");
 }
@@ -31,13 +33,13 @@ fn foreign_state_db_is_refused_and_unchanged() {
     let text = dir.path().join("text.db");
     std::fs::write(&text, "not a database at all, but long enough to look like one: ".repeat(40))
         .unwrap();
-    let error = SqliteState::open(&text, StateOptions::default()).unwrap_err();
+    let error = StateStore::open(&text, StateOptions::default()).unwrap_err();
     assert!(matches!(error, StateError::NotOurs { .. }), "{error}");
     let other = dir.path().join("other.db");
     let db = Connection::open(&other).unwrap();
     db.execute_batch("CREATE TABLE theirs (a)").unwrap();
     drop(db);
-    let error = SqliteState::open(&other, StateOptions::default()).unwrap_err();
+    let error = StateStore::open(&other, StateOptions::default()).unwrap_err();
     assert!(matches!(error, StateError::NotOurs { .. }), "{error}");
     let db = Connection::open(&other).unwrap();
     let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)).unwrap();
@@ -71,7 +73,7 @@ fn restored_copy_resets_position_and_changes_store_id() {
     apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
     let file = dir.path().join("copy.db");
     store.backup_to(&file).unwrap();
-    SqliteState::prepare_restored(&file, Position(0)).unwrap();
+    StateStore::prepare_restored(&file, Position(0)).unwrap();
     let copy = open(&file);
     assert_eq!(copy.applied().unwrap(), Position(0));
     assert_ne!(copy.store_id(), store.store_id());
@@ -86,7 +88,7 @@ fn promoted_copy_continues_under_a_new_store_id() {
     apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
     let id = store.store_id();
     drop(store);
-    SqliteState::prepare_promoted(&file).unwrap();
+    StateStore::prepare_promoted(&file).unwrap();
     let store = open(&file);
     assert_ne!(store.store_id(), id);
     assert_eq!(store.applied().unwrap(), Position(1));
@@ -165,7 +167,7 @@ fn bless(fixture: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let random = Arc::new(SeededRandom::new(1));
     let options = StateOptions { random, ..StateOptions::default() };
-    let store = SqliteState::open(&dir.path().join("state.db"), options).unwrap();
+    let store = StateStore::open(&dir.path().join("state.db"), options).unwrap();
     apply(
         &store,
         session(

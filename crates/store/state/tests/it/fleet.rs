@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use conformance::{document, session};
 use model::{AgentId, Dataset, Permitted, Position, Record};
+use records::{document, session};
 use state::{
     Comparison, Condition, DocumentField, DocumentPage, FleetQuery, Reader, SortDirection,
-    SqliteState, StateOptions, StateStore,
+    StateOptions, StateStore,
 };
 
 #[test]
 fn fleet_documents_span_more_than_1000_agents() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
-    let store = SqliteState::open(&file, StateOptions::default()).unwrap();
+    let store = StateStore::open(&file, StateOptions::default()).unwrap();
     let agents = 1..=1_500_u32;
     let batch: Vec<(Position, Record)> = agents
         .clone()

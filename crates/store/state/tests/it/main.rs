@@ -13,5 +13,5 @@ mod datasets;
 mod file;
 mod fleet;
 mod model;
-mod suite;
+mod promises;
 mod wal_size;

@@ -9,15 +9,17 @@ use model::{
 };
 use proptest::prelude::*;
 
-use conformance::{document, event, path_of, removal, session_of_life};
+use records::{document, event, removal, session_of_life};
 use state::limits::SESSIONS_KEPT;
-use state::{ChangeQuery, DocumentQuery, Reader, SqliteState, StateOptions, StateStore};
+
+use crate::promises::path_of;
+use state::{ChangeQuery, DocumentQuery, Reader, StateOptions, StateStore};
 
 /// Time of the first session, microseconds since the epoch.
 const FIRST_US: u64 = 1_790_000_000_000_000;
 
-fn open(file: &Path) -> SqliteState {
-    SqliteState::open(file, StateOptions { readers: 2, ..StateOptions::default() }).unwrap()
+fn open(file: &Path) -> StateStore {
+    StateStore::open(file, StateOptions { readers: 2, ..StateOptions::default() }).unwrap()
 }
 
 #[derive(Debug, Clone)]
@@ -244,7 +246,7 @@ impl Model {
         }
     }
 
-    fn check(&self, store: &dyn StateStore) {
+    fn check(&self, store: &StateStore) {
         let (mut documents, mut events, mut tombstones) = (0, 0, 0);
         for (agent, life) in &self.agents {
             let query = DocumentQuery::new(AgentId(*agent), Dataset::fim_files());
@@ -324,7 +326,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Applies the collected records in one transaction and compares each result.
-fn flush(store: &SqliteState, batch: &mut Vec<(Position, Record)>, expected: &mut Vec<Applied>) {
+fn flush(store: &StateStore, batch: &mut Vec<(Position, Record)>, expected: &mut Vec<Applied>) {
     assert_eq!(store.apply(batch).unwrap(), *expected);
     batch.clear();
     expected.clear();

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use model::{AgentId, Dataset, Incarnation, Overlay, Position, Record, SessionRecord, Write};
-use state::{DocumentQuery, Reader, SqliteState, StateOptions, StateStore as _};
+use state::{DocumentQuery, Reader, StateOptions, StateStore};
 
 /// A limit that a few sessions exceed, bytes.
 const LIMIT: u64 = 256 * 1024;
@@ -14,13 +14,13 @@ const SESSION_DOCUMENTS: u64 = 50;
 /// Every id that an item can have.
 const ALL: &[(u64, u64)] = &[(0, u64::MAX)];
 
-fn open(file: &Path) -> SqliteState {
+fn open(file: &Path) -> StateStore {
     let options = StateOptions { readers: 2, wal_bytes_max: LIMIT, ..StateOptions::default() };
-    SqliteState::open(file, options).unwrap()
+    StateStore::open(file, options).unwrap()
 }
 
 /// Applies session number `n`, which adds about 100 kB to the log.
-fn apply(store: &SqliteState, n: u64) {
+fn apply(store: &StateStore, n: u64) {
     let write = |document| Write::Upsert {
         dataset: Dataset::fim_files(),
         id: format!("{:040x}", n * SESSION_DOCUMENTS + document),
@@ -39,7 +39,7 @@ fn apply(store: &SqliteState, n: u64) {
 }
 
 /// Runs a query whose snapshot lasts until `visit` returns.
-fn query(store: &SqliteState, mut visit: impl FnMut()) {
+fn query(store: &StateStore, mut visit: impl FnMut()) {
     let mut first = |_: &str, _: u64, _: &str| {
         visit();
         false

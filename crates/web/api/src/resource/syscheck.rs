@@ -196,7 +196,7 @@ const MESSAGES: [&str; 3] = [
 
 /// The remaining files of a streamed list.
 struct Pieces {
-    state: Arc<dyn StateStore>,
+    state: Arc<StateStore>,
     reader: Reader,
     query: DocumentQuery,
     rest: usize,

@@ -167,7 +167,7 @@ pub struct Need {
 pub struct Api {
     pub options: ApiOptions,
     pub registry: Registry,
-    pub state: Arc<dyn StateStore>,
+    pub state: Arc<StateStore>,
     pub commit: Arc<Commit>,
     pub tokens: Tokens,
     pub rate: RequestRate,
@@ -210,7 +210,7 @@ impl Api {
     pub fn new(
         options: ApiOptions,
         registry: Registry,
-        state: Arc<dyn StateStore>,
+        state: Arc<StateStore>,
         commit: Arc<Commit>,
         described: Described,
     ) -> Result<Self, ApiError> {

@@ -101,7 +101,7 @@ impl Call {
     }
 
     /// Returns the store of the agents' reports.
-    pub fn state(&self) -> &dyn StateStore {
+    pub fn state(&self) -> &StateStore {
         self.api.state.as_ref()
     }
 

@@ -19,11 +19,9 @@ use model::{
     Kind, Names, Observation, Op, Record, SessionRecord, Sink as _, Write,
 };
 use queue::{Queue, QueueOptions};
-use registry::{Reader, Registry, RegistryOptions, SqliteControl, WriteContext};
+use registry::{ControlStore, Reader, Registry, RegistryOptions, WriteContext};
 use sessions::{Sessions, SessionsHandle, SessionsOptions};
-use state::{
-    ChangeQuery, DocumentQuery, SqliteState, StateOptions, StateStore, StoredDocument, StoredEvent,
-};
+use state::{ChangeQuery, DocumentQuery, StateOptions, StateStore, StoredDocument, StoredEvent};
 use sync::{
     CycleReport, EnrollOptions, IdentityFolder, Machine, SyncError, SyncOptions, Syncer, enroll,
 };
@@ -53,7 +51,7 @@ pub(crate) struct Server {
 struct Running {
     handle: SessionsHandle,
     commit: Arc<Commit>,
-    state: Arc<dyn StateStore>,
+    state: Arc<StateStore>,
     registry: Registry,
 }
 
@@ -76,14 +74,14 @@ impl Server {
     /// Starts the server with the data in the folder.
     pub(crate) fn resume(&mut self, edit: impl FnOnce(&mut SessionsOptions)) {
         let path = self.folder.path();
-        let state: Arc<dyn StateStore> =
-            Arc::new(SqliteState::open(&path.join("state.db"), StateOptions::default()).unwrap());
+        let state: Arc<StateStore> =
+            Arc::new(StateStore::open(&path.join("state.db"), StateOptions::default()).unwrap());
         let options = journal::Options { segment_bytes: 1024 * 1024, ..Default::default() };
         let (journal, _) = Journal::open(&path.join("journal"), options).unwrap();
         let (commit, _) =
             Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
         let registry = Registry::open(
-            Arc::new(SqliteControl::open(&path.join("registry.db")).unwrap()),
+            Arc::new(ControlStore::open(&path.join("registry.db")).unwrap()),
             path,
             Arc::new(self.clock.clone()),
             Arc::new(SystemRandom),
@@ -121,8 +119,8 @@ impl Server {
         &self.running.as_ref().unwrap().registry
     }
 
-    pub(crate) fn state(&self) -> &dyn StateStore {
-        &*self.running.as_ref().unwrap().state
+    pub(crate) fn state(&self) -> &StateStore {
+        &self.running.as_ref().unwrap().state
     }
 
     pub(crate) fn token(&self, uses: u32) -> String {

@@ -9,8 +9,8 @@ use env::random::SystemRandom;
 use model::{AgentId, AgentOs};
 use rcgen::{CertificateParams, KeyPair};
 use registry::{
-    AgentEnrolment, AgentInfo, EnrollError, HashCost, IssuedIdentity, Registry, RegistryError,
-    RegistryOptions, SqliteControl, WriteContext,
+    AgentEnrolment, AgentInfo, ControlStore, EnrollError, HashCost, IssuedIdentity, Registry,
+    RegistryError, RegistryOptions, WriteContext,
 };
 use tempfile::TempDir;
 
@@ -35,7 +35,7 @@ pub(crate) fn try_open(
     clock: &ManualClock,
     options: RegistryOptions,
 ) -> Result<Registry, RegistryError> {
-    let store = SqliteControl::open(&folder.join("registry.db"))?;
+    let store = ControlStore::open(&folder.join("registry.db"))?;
     Registry::open(
         Arc::new(store),
         folder,

@@ -11,14 +11,14 @@ use env::random::SystemRandom;
 use journal::Journal;
 use link::{Mode, Operation, Payload, Session, SessionValue, Start, encode};
 use model::{AgentId, Coverage, CoverageKind, Dataset, EventBody, Incarnation, ReportKind};
-use registry::{Reader, Registry, RegistryOptions, SqliteControl, WriteContext};
+use registry::{ControlStore, Reader, Registry, RegistryOptions, WriteContext};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use sessions::{Sessions, SessionsHandle, SessionsOptions};
-use state::{DocumentQuery, SqliteState, StateOptions, StateStore, StoredDocument};
+use state::{DocumentQuery, StateOptions, StateStore, StoredDocument};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 pub(crate) struct Server {
     pub(crate) handle: SessionsHandle,
     pub(crate) commit: Arc<Commit>,
-    pub(crate) state: Arc<dyn StateStore>,
+    pub(crate) state: Arc<StateStore>,
     pub(crate) registry: Registry,
     pub(crate) folder: TempDir,
 }
@@ -50,14 +50,14 @@ impl Server {
 
     pub(crate) fn open(folder: TempDir, edit: impl FnOnce(&mut SessionsOptions)) -> Self {
         let path = folder.path();
-        let state: Arc<dyn StateStore> =
-            Arc::new(SqliteState::open(&path.join("state.db"), StateOptions::default()).unwrap());
+        let state: Arc<StateStore> =
+            Arc::new(StateStore::open(&path.join("state.db"), StateOptions::default()).unwrap());
         let options = journal::Options { segment_bytes: 1024 * 1024, ..Default::default() };
         let (journal, _) = Journal::open(&path.join("journal"), options).unwrap();
         let (commit, _) =
             Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
         let registry = Registry::open(
-            Arc::new(SqliteControl::open(&path.join("registry.db")).unwrap()),
+            Arc::new(ControlStore::open(&path.join("registry.db")).unwrap()),
             path,
             Arc::new(SystemClock::new()),
             Arc::new(SystemRandom),

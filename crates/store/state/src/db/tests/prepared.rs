@@ -10,15 +10,15 @@ use ::model::{
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 
-use super::{SqliteState, StateOptions, apply};
+use super::{StateOptions, apply};
 use crate::limits::RETAIN_CHUNK_ROWS;
 use crate::query::{
     ArrivalQuery, ChangeQuery, Comparison, Condition, DocumentField, DocumentQuery, EventKind,
     FleetQuery, PathMatch, Retention, SortDirection,
 };
 use crate::{Reader, StateStore};
-use conformance::{caused, document, event, removal, session, session_of_life};
 use model::Permitted;
+use records::{caused, document, event, removal, session, session_of_life};
 
 /// The authorizer calls of SQLite while it prepares statements: one line for each table and column.
 type Prepared = Arc<Mutex<Vec<String>>>;
@@ -41,7 +41,7 @@ fn at(n: u64, step: u64) -> u64 {
 }
 
 /// Writes everything that agents write; `n` differs each time.
-fn writes(store: &SqliteState, n: u64) {
+fn writes(store: &StateStore, n: u64) {
     let agent = n as u32;
     let (first, second, third) = (format!("/a/{n}"), format!("/b/{n}"), format!("/c/{n}"));
     let of = |path: &str, version| document(path, version, |o| o.size = n * version);
@@ -82,7 +82,7 @@ fn writes(store: &SqliteState, n: u64) {
 }
 
 /// Runs every query of requests and sessions.
-fn reads(store: &SqliteState, n: u64) {
+fn reads(store: &StateStore, n: u64) {
     let (agent, files) = (AgentId(n as u32), Dataset::fim_files());
     store.last_session(&Reader::server(), agent).unwrap();
     store.overlay(&Reader::server(), agent).unwrap();
@@ -140,7 +140,7 @@ fn reads(store: &SqliteState, n: u64) {
 }
 
 /// Drops events by age and size, in more than one chunk, and removes an agent.
-fn endings(store: &SqliteState, n: u64) {
+fn endings(store: &StateStore, n: u64) {
     let many = RETAIN_CHUNK_ROWS as u64 + 10;
     let seen = |k| event(&format!("m-{n}-{k}"), "/m", ChangeKind::Modified, at(n, k));
     apply(store, session(50, at(n, 10), (0..many).map(seen).collect()));
@@ -157,7 +157,7 @@ fn endings(store: &SqliteState, n: u64) {
 fn a_statement_is_prepared_once_whatever_values_it_gets() {
     let dir = tempfile::tempdir().unwrap();
     let options = StateOptions { readers: 1, ..StateOptions::default() };
-    let store = SqliteState::open(&dir.path().join("state.db"), options).unwrap();
+    let store = StateStore::open(&dir.path().join("state.db"), options).unwrap();
     let prepared = Prepared::default();
     watch(&mut store.writer.lock(), &prepared);
     let each = |conn: &mut Connection| {

@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use base64::Engine as _;
 use commit::{Commit, CommitOptions};
-use control::{ControlStore as _, NewAgent, SqliteControl};
+use control::{ControlStore, NewAgent};
 use env::clock::{Clock, ManualClock};
 use env::random::SeededRandom;
 use http_body_util::BodyExt as _;
@@ -25,7 +25,7 @@ use model::{
 };
 use registry::{AgentInfo, HashCost, Registry, RegistryOptions, WriteContext};
 use serde_json::{Value, json};
-use state::{SqliteState, StateOptions, StateStore};
+use state::{StateOptions, StateStore};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
@@ -45,7 +45,7 @@ pub(crate) struct World {
     pub(crate) folder: TempDir,
     pub(crate) clock: ManualClock,
     pub(crate) registry: Registry,
-    pub(crate) state: Arc<dyn StateStore>,
+    pub(crate) state: Arc<StateStore>,
     pub(crate) commit: Arc<Commit>,
     pub(crate) router: Router,
     sessions: std::sync::atomic::AtomicU64,
@@ -90,7 +90,7 @@ pub(crate) fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptio
     let folder = TempDir::new().unwrap();
     let clock = ManualClock::at(NOW_US);
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     store.create_group(&WriteContext::server(), "web", 1).unwrap();
     for (name, groups) in [("web-1", vec!["default", "web"]), ("db-1", vec![]), ("new-1", vec![])] {
         let groups = groups.into_iter().map(str::to_owned).collect();
@@ -135,8 +135,8 @@ pub(crate) fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptio
     assert!(registry.startup(AgentId(2), &fedora) && registry.keepalive(AgentId(2), &fedora));
     assert!(registry.goodbye(AgentId(2)));
     let state_options = StateOptions { clock: Arc::clone(&shared), ..StateOptions::default() };
-    let state: Arc<dyn StateStore> =
-        Arc::new(SqliteState::open(&folder.path().join("state.db"), state_options).unwrap());
+    let state: Arc<StateStore> =
+        Arc::new(StateStore::open(&folder.path().join("state.db"), state_options).unwrap());
     let (journal, _) = Journal::open(&folder.path().join("journal"), small_journal()).unwrap();
     let (commit, _) = Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
     let mut options = ApiOptions::new(shared);

@@ -1,8 +1,8 @@
 //! Users, roles, policies, settings and revocations of tokens.
 
-use super::{by, reader};
-use crate::limits::{ADMIN_USER, ADMIN_USER_ID, RESERVED_ID_MAX};
-use crate::{
+use super::{by, open, reader};
+use control::limits::{ADMIN_USER, ADMIN_USER_ID, RESERVED_ID_MAX};
+use control::{
     ControlError, ControlResult, ControlStore, LinkKind, Policy, Revocation, RevocationTarget,
     SecurityChange, SecurityWrite,
 };
@@ -11,7 +11,7 @@ fn revocation(target: RevocationTarget, issued_until_s: i64, expires_at_s: i64) 
     Revocation { target, issued_until_s, expires_at_s }
 }
 
-fn change(store: &dyn ControlStore, change: SecurityChange) -> ControlResult<u32> {
+fn change(store: &ControlStore, change: SecurityChange) -> ControlResult<u32> {
     store.change_security(&by(), &SecurityWrite { change, revoked: Vec::new() })
 }
 
@@ -29,7 +29,9 @@ fn link(owner: u32, member: u32, position: Option<u64>) -> SecurityChange {
     SecurityChange::Link { kind: LinkKind::RolePolicy, owner, member, position }
 }
 
-pub fn first_user_has_reserved_id_and_cannot_be_deleted(store: &dyn ControlStore) {
+#[test]
+fn first_user_has_reserved_id_and_cannot_be_deleted() {
+    let store = open();
     let role = store.roles(&reader()).unwrap()[0].id;
     let admin = store.create_user(&by(), ADMIN_USER, "hash", true, &[role]).unwrap();
     assert_eq!(admin, ADMIN_USER_ID);
@@ -52,18 +54,20 @@ pub fn first_user_has_reserved_id_and_cannot_be_deleted(store: &dyn ControlStore
     assert_eq!(users[0].roles[0].id, role);
 }
 
-pub fn policies_of_a_role_keep_their_order(store: &dyn ControlStore) {
-    let role = change(store, SecurityChange::CreateRole { name: "ops".into() }).unwrap();
+#[test]
+fn policies_of_a_role_keep_their_order() {
+    let store = open();
+    let role = change(&store, SecurityChange::CreateRole { name: "ops".into() }).unwrap();
     let policies: Vec<u32> = ["one", "two", "three"]
         .into_iter()
         .map(|name| {
-            change(store, SecurityChange::CreatePolicy(policy(name, &format!("{name}:read"))))
+            change(&store, SecurityChange::CreatePolicy(policy(name, &format!("{name}:read"))))
                 .unwrap()
         })
         .collect();
-    change(store, link(role, policies[0], None)).unwrap();
-    change(store, link(role, policies[1], Some(0))).unwrap();
-    change(store, link(role, policies[2], Some(99))).unwrap();
+    change(&store, link(role, policies[0], None)).unwrap();
+    change(&store, link(role, policies[1], Some(0))).unwrap();
+    change(&store, link(role, policies[2], Some(99))).unwrap();
     let order = [policies[1], policies[0], policies[2]];
     let flat = store.policies(&reader(), &[role]).unwrap();
     assert_eq!(flat.iter().map(|policy| policy.id).collect::<Vec<_>>(), order);
@@ -76,19 +80,21 @@ pub fn policies_of_a_role_keep_their_order(store: &dyn ControlStore) {
         (SecurityChange::CreatePolicy(policy("one", "other:read")), "policy"),
         (SecurityChange::CreatePolicy(policy("other", "one:read")), "policy body"),
     ] {
-        let error = change(store, refused).unwrap_err();
+        let error = change(&store, refused).unwrap_err();
         assert!(matches!(error, ControlError::Exists { what: w, .. } if w == what), "{error}");
     }
     assert!(matches!(
-        change(store, link(role, 99_999, None)),
+        change(&store, link(role, 99_999, None)),
         Err(ControlError::NotFound { what: "policy", .. })
     ));
-    change(store, SecurityChange::DeletePolicy(policies[0])).unwrap();
+    change(&store, SecurityChange::DeletePolicy(policies[0])).unwrap();
     let flat = store.policies(&reader(), &[role]).unwrap();
     assert_eq!(flat.len(), 2, "its links went with it");
 }
 
-pub fn security_change_and_revocations_are_one_transaction(store: &dyn ControlStore) {
+#[test]
+fn security_change_and_revocations_are_one_transaction() {
+    let store = open();
     let joe = store.create_user(&by(), "joe", "hash", false, &[]).unwrap();
     let write = |change| SecurityWrite {
         change,
@@ -103,7 +109,9 @@ pub fn security_change_and_revocations_are_one_transaction(store: &dyn ControlSt
     assert_eq!(store.revocations().unwrap().len(), 1);
 }
 
-pub fn access_returns_user_policies_and_settings(store: &dyn ControlStore) {
+#[test]
+fn access_returns_user_policies_and_settings() {
+    let store = open();
     let roles: Vec<u32> = store.roles(&reader()).unwrap().iter().map(|role| role.id).collect();
     let joe = store.create_user(&by(), "joe", "hash", true, &roles[..2]).unwrap();
     store.setting_or("mode", "black").unwrap();
@@ -116,7 +124,9 @@ pub fn access_returns_user_policies_and_settings(store: &dyn ControlStore) {
     assert_eq!(store.access(&reader(), 9_999, &asked, &[]).unwrap(), None);
 }
 
-pub fn revocations_are_only_extended_until_they_expire(store: &dyn ControlStore) {
+#[test]
+fn revocations_are_only_extended_until_they_expire() {
+    let store = open();
     let target = RevocationTarget::Role(2);
     store.revoke_tokens(&by(), &revocation(target, 5, 9)).unwrap();
     store.revoke_tokens(&by(), &revocation(target, 3, 12)).unwrap();
@@ -128,7 +138,9 @@ pub fn revocations_are_only_extended_until_they_expire(store: &dyn ControlStore)
     assert_eq!(store.revocations().unwrap(), []);
 }
 
-pub fn setting_or_keeps_and_revoke_and_set_replaces(store: &dyn ControlStore) {
+#[test]
+fn setting_or_keeps_and_revoke_and_set_replaces() {
+    let store = open();
     assert_eq!(store.setting(&reader(), "name").unwrap(), None);
     assert_eq!(store.setting_or("name", "first").unwrap(), "first");
     assert_eq!(store.setting_or("name", "second").unwrap(), "first");

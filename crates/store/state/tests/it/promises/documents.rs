@@ -3,7 +3,8 @@
 use model::{AgentId, Dataset, Kind, Write};
 use sha1::{Digest, Sha1};
 
-use crate::{apply, document, path_of, session};
+use super::{apply, open, path_of};
+use records::{document, session};
 use state::limits::{CONDITION_DEPTH_MAX, CONDITION_TESTS_MAX, PAGE_ITEMS_MAX};
 use state::{
     Comparison, Condition, DocumentField as F, DocumentQuery, Reader, SortDirection, StateError,
@@ -14,21 +15,23 @@ fn query() -> DocumentQuery {
     DocumentQuery::new(AgentId(1), Dataset::fim_files())
 }
 
-fn found(store: &dyn StateStore, condition: Condition) -> Vec<String> {
+fn found(store: &StateStore, condition: Condition) -> Vec<String> {
     let page = store.documents(&Reader::server(), &DocumentQuery { condition, ..query() }).unwrap();
     assert_eq!(page.total, page.items.len() as u64);
     page.items.iter().map(path_of).collect()
 }
 
-pub fn documents_are_sorted_by_path_and_paged_by_cursor(store: &dyn StateStore) {
+#[test]
+fn documents_are_sorted_by_path_and_paged_by_cursor() {
+    let store = open();
     assert_eq!(
         store.documents(&Reader::server(), &query()).unwrap(),
         state::DocumentPage::default()
     );
     let names: Vec<String> = (0..25).map(|n| format!("/d/{n:02}")).collect();
     let writes = names.iter().rev().map(|p| document(p, 1, |_| ())).collect();
-    apply(store, session(1, 1, writes));
-    apply(store, session(2, 2, vec![document("/d/000", 1, |_| ())]));
+    apply(&store, session(1, 1, writes));
+    apply(&store, session(2, 2, vec![document("/d/000", 1, |_| ())]));
     let mut seen = Vec::new();
     let mut q = DocumentQuery { limit: 10, ..query() };
     loop {
@@ -40,15 +43,17 @@ pub fn documents_are_sorted_by_path_and_paged_by_cursor(store: &dyn StateStore) 
         }
         q.after = page.next;
         // A document that arrives before the cursor does not shift later pages.
-        apply(store, session(1, seen.len() as u64, vec![document("/d/00", 2, |o| o.size = 1)]));
+        apply(&store, session(1, seen.len() as u64, vec![document("/d/00", 2, |o| o.size = 1)]));
     }
     assert_eq!(seen, names);
     q.after = Some("nonsense".into());
     assert!(matches!(store.documents(&Reader::server(), &q), Err(StateError::Cursor)));
 }
 
-pub fn documents_are_sorted_by_fields_and_paged_by_offset(store: &dyn StateStore) {
+#[test]
+fn documents_are_sorted_by_fields_and_paged_by_offset() {
     use SortDirection::{Ascending, Descending};
+    let store = open();
     let writes = (0..6u64)
         .map(|n| {
             document(&format!("/{n}"), n + 1, |o| {
@@ -61,7 +66,7 @@ pub fn documents_are_sorted_by_fields_and_paged_by_offset(store: &dyn StateStore
             })
         })
         .collect();
-    apply(store, session(1, 1, writes));
+    apply(&store, session(1, 1, writes));
     let by = |sort: &[(F, SortDirection)], offset| {
         let q = DocumentQuery { sort: sort.to_vec(), offset, limit: 4, ..query() };
         let page = store.documents(&Reader::server(), &q).unwrap();
@@ -78,7 +83,7 @@ pub fn documents_are_sorted_by_fields_and_paged_by_offset(store: &dyn StateStore
     assert_eq!(by(&[(F::Path, Descending)], 0), "5432");
 }
 
-fn sample(store: &dyn StateStore) {
+fn sample(store: &StateStore) {
     let writes = vec![
         document("/etc/passwd", 1, |o| {
             o.mode = 0o644;
@@ -94,10 +99,12 @@ fn sample(store: &dyn StateStore) {
     apply(store, session(1, 1, writes));
 }
 
-pub fn document_conditions_select_matching_documents(store: &dyn StateStore) {
-    sample(store);
-    let one = |field, test, value: &str| found(store, Condition::field(field, test, value));
-    let number = |field, test, value: i64| found(store, Condition::field(field, test, value));
+#[test]
+fn document_conditions_select_matching_documents() {
+    let store = open();
+    sample(&store);
+    let one = |field, test, value: &str| found(&store, Condition::field(field, test, value));
+    let number = |field, test, value: i64| found(&store, Condition::field(field, test, value));
     assert_eq!(one(F::Path, Comparison::Equal, "/usr"), ["/usr"]);
     assert_eq!(one(F::Path, Comparison::Prefix, "/etc/"), ["/etc/passwd", "/etc/ssh/sshd_config"]);
     assert_eq!(one(F::Path, Comparison::Prefix, "/etc").len(), 3);
@@ -121,29 +128,33 @@ pub fn document_conditions_select_matching_documents(store: &dyn StateStore) {
     let not = |c| Condition::Not(Box::new(c));
     let etc = || Condition::field(F::Path, Comparison::Prefix, "/etc");
     let sized = || Condition::field(F::Size, Comparison::Greater, 11);
-    assert_eq!(found(store, not(sized())), ["/etc/passwd", "/etcetera", "/usr"]);
+    assert_eq!(found(&store, not(sized())), ["/etc/passwd", "/etcetera", "/usr"]);
     let both =
         Condition::All(vec![etc(), not(Condition::field(F::Path, Comparison::Contains, "ssh"))]);
-    assert_eq!(found(store, both), ["/etc/passwd", "/etcetera"]);
+    assert_eq!(found(&store, both), ["/etc/passwd", "/etcetera"]);
     let usr = Condition::field(F::Path, Comparison::Equal, "/usr");
-    assert_eq!(found(store, Condition::Any(vec![usr, sized()])).len(), 4);
-    assert_eq!(found(store, Condition::Any(vec![])), [""; 0]);
-    assert_eq!(found(store, not(Condition::Any(vec![]))).len(), 6);
+    assert_eq!(found(&store, Condition::Any(vec![usr, sized()])).len(), 4);
+    assert_eq!(found(&store, Condition::Any(vec![])), [""; 0]);
+    assert_eq!(found(&store, not(Condition::Any(vec![]))).len(), 6);
 }
 
-pub fn query_text_is_never_run_as_sql(store: &dyn StateStore) {
-    sample(store);
+#[test]
+fn query_text_is_never_run_as_sql() {
+    let store = open();
+    sample(&store);
     for text in ["' OR 1=1 --", "\"; DROP TABLE document; --", "%", "?1"] {
         for test in [Comparison::Equal, Comparison::Contains, Comparison::Prefix] {
-            let hits = found(store, Condition::field(F::Path, test, text));
+            let hits = found(&store, Condition::field(F::Path, test, text));
             assert!(hits.len() < 6, "{text:?} {test:?}");
         }
     }
-    assert_eq!(found(store, Condition::default()).len(), 6);
+    assert_eq!(found(&store, Condition::default()).len(), 6);
 }
 
-pub fn document_query_above_a_limit_is_refused(store: &dyn StateStore) {
-    sample(store);
+#[test]
+fn document_query_above_a_limit_is_refused() {
+    let store = open();
+    sample(&store);
     let refused = |q: &DocumentQuery| {
         matches!(store.documents(&Reader::server(), q), Err(StateError::Query(_)))
     };
@@ -163,10 +174,12 @@ pub fn document_query_above_a_limit_is_refused(store: &dyn StateStore) {
     assert!(refused(&DocumentQuery { condition: number, ..query() }));
 }
 
-pub fn dataset_checksum_hashes_sorted_document_checksums(store: &dyn StateStore) {
+#[test]
+fn dataset_checksum_hashes_sorted_document_checksums() {
+    let store = open();
     let empty = store.checksum(&Reader::server(), AgentId(1), &Dataset::fim_files()).unwrap();
     assert_eq!(empty, "da39a3ee5e6b4b0d3255bfef95601890afd80709");
-    sample(store);
+    sample(&store);
     let page = store.documents(&Reader::server(), &query()).unwrap();
     let mut sums: Vec<_> = page.items.iter().map(|d| d.checksum.clone()).collect();
     sums.sort();
@@ -181,7 +194,7 @@ pub fn dataset_checksum_hashes_sorted_document_checksums(store: &dyn StateStore)
         version: 1,
         body: format!("{{\"checksum\":{{\"hash\":{{\"sha1\":\"{sum}\"}}}}}}").into_bytes(),
     };
-    apply(store, session(1, 2, vec![odd("1", "zz"), odd("2", "aa"), odd("3", "zz")]));
+    apply(&store, session(1, 2, vec![odd("1", "zz"), odd("2", "aa"), odd("3", "zz")]));
     let expected = hex::encode(Sha1::digest(b"aazzzz"));
     assert_eq!(
         store.checksum(&Reader::server(), AgentId(1), &Dataset::new("sca")).unwrap(),
@@ -189,7 +202,9 @@ pub fn dataset_checksum_hashes_sorted_document_checksums(store: &dyn StateStore)
     );
 }
 
-pub fn id_ranges_visit_matching_documents_and_other_ids_once(store: &dyn StateStore) {
+#[test]
+fn id_ranges_visit_matching_documents_and_other_ids_once() {
+    let store = open();
     let packages = Dataset::new("inventory-packages");
     let named = |id: String, dataset: &Dataset| Write::Upsert {
         dataset: dataset.clone(),
@@ -202,8 +217,8 @@ pub fn id_ranges_visit_matching_documents_and_other_ids_once(store: &dyn StateSt
     let mut writes: Vec<Write> = firsts.iter().map(|f| named(hex(*f), &packages)).collect();
     writes.push(named("bash".into(), &packages));
     writes.push(named(hex(5), &Dataset::new("inventory-ports")));
-    apply(store, session(1, 1, writes));
-    apply(store, session(2, 2, vec![named(hex(5), &packages)]));
+    apply(&store, session(1, 1, writes));
+    apply(&store, session(2, 2, vec![named(hex(5), &packages)]));
     let of = |ranges: &[(u64, u64)]| {
         let mut found = Vec::new();
         let mut visit = |id: &str, version: u64, checksum: &str| {

@@ -9,13 +9,14 @@ use model::{
     ItemKey, Kind, Observation, ProcessInfo, Write,
 };
 
-use crate::{apply, event, session};
+use super::{apply, open};
+use records::{event, session};
 use state::limits::PREFIX_CANDIDATES_MAX;
 use state::{ChangeQuery, EventKind, PathMatch, Reader, Retention, StateError, StateStore};
 
 const DAY_US: u64 = 24 * 3600 * 1_000_000;
 
-fn ids(store: &dyn StateStore, q: &ChangeQuery) -> Vec<String> {
+fn ids(store: &StateStore, q: &ChangeQuery) -> Vec<String> {
     let page = store.changes(&Reader::server(), q).unwrap();
     assert!(page.items.len() <= q.limit);
     page.items.into_iter().map(|e| e.id).collect()
@@ -25,7 +26,9 @@ fn all() -> ChangeQuery {
     ChangeQuery::default()
 }
 
-pub fn changes_are_newest_first_without_duplicates(store: &dyn StateStore) {
+#[test]
+fn changes_are_newest_first_without_duplicates() {
+    let store = open();
     assert_eq!(store.changes(&Reader::server(), &all()).unwrap(), state::ChangePage::default());
     let first = event("e-1", "/a", ChangeKind::Created, 30);
     let writes = vec![
@@ -34,10 +37,10 @@ pub fn changes_are_newest_first_without_duplicates(store: &dyn StateStore) {
         event("e-3", "/c", ChangeKind::Deleted, 20),
         first,
     ];
-    let applied = apply(store, session(1, 99, writes));
+    let applied = apply(&store, session(1, 99, writes));
     assert_eq!(applied.changed, 3);
-    apply(store, session(2, 100, vec![event("e-1", "/a", ChangeKind::Created, 25)]));
-    assert_eq!(ids(store, &all()), ["e-1", "e-1", "e-3", "e-2"]);
+    apply(&store, session(2, 100, vec![event("e-1", "/a", ChangeKind::Created, 25)]));
+    assert_eq!(ids(&store, &all()), ["e-1", "e-1", "e-3", "e-2"]);
     let page = store.changes(&Reader::server(), &all()).unwrap();
     let newest = &page.items[0];
     assert_eq!((newest.agent, newest.agent_name.as_str()), (AgentId(1), "agent-1"));
@@ -47,7 +50,9 @@ pub fn changes_are_newest_first_without_duplicates(store: &dyn StateStore) {
     assert_eq!(page.newest, 4);
 }
 
-pub fn change_pages_are_stable_while_events_arrive(store: &dyn StateStore) {
+#[test]
+fn change_pages_are_stable_while_events_arrive() {
+    let store = open();
     let some = |from: u64| {
         (from..from + 10)
             .map(|n| {
@@ -56,9 +61,9 @@ pub fn change_pages_are_stable_while_events_arrive(store: &dyn StateStore) {
             })
             .collect()
     };
-    apply(store, session(1, 1, some(0)));
-    apply(store, session(1, 2, some(10)));
-    let before = ids(store, &all());
+    apply(&store, session(1, 1, some(0)));
+    apply(&store, session(1, 2, some(10)));
+    let before = ids(&store, &all());
     assert_eq!(before.len(), 20);
     let mut seen = Vec::new();
     let mut q = ChangeQuery { limit: 3, ..all() };
@@ -71,50 +76,54 @@ pub fn change_pages_are_stable_while_events_arrive(store: &dyn StateStore) {
         q.cursor = page.next;
         let n = 100 + seen.len() as u64;
         let newer = event(&format!("e-{n}"), "/a", ChangeKind::Created, 5_000 + n);
-        apply(store, session(1, n, vec![newer]));
+        apply(&store, session(1, n, vec![newer]));
     }
     assert_eq!(seen, before);
     q.cursor = Some("nonsense".into());
     assert!(matches!(store.changes(&Reader::server(), &q), Err(StateError::Cursor)));
 }
 
-pub fn changes_filter_by_agent_path_kind_and_time(store: &dyn StateStore) {
+#[test]
+fn changes_filter_by_agent_path_kind_and_time() {
     use ChangeKind::{Created, Deleted, Modified};
+    let store = open();
     let writes = vec![
         event("1", "/etc/a", Created, 10),
         event("2", "/etc/b", Modified, 20),
         event("3", "/etcetera", Deleted, 30),
         event("4", "/srv/a", Modified, 40),
     ];
-    apply(store, session(1, 50, writes));
+    apply(&store, session(1, 50, writes));
     for agent in 2..=12u32 {
         let id = format!("x{agent}");
         let found = 100 + u64::from(agent);
-        apply(store, session(agent, 60, vec![event(&id, "/etc/a", Created, found)]));
+        apply(&store, session(agent, 60, vec![event(&id, "/etc/a", Created, found)]));
     }
     let of = |agents: &[u32]| Some(agents.iter().map(|a| AgentId(*a)).collect());
-    assert_eq!(ids(store, &ChangeQuery { agents: of(&[1]), ..all() }), ["4", "3", "2", "1"]);
-    assert_eq!(ids(store, &ChangeQuery { agents: of(&[2, 3, 2]), ..all() }), ["x3", "x2"]);
+    assert_eq!(ids(&store, &ChangeQuery { agents: of(&[1]), ..all() }), ["4", "3", "2", "1"]);
+    assert_eq!(ids(&store, &ChangeQuery { agents: of(&[2, 3, 2]), ..all() }), ["x3", "x2"]);
     let ten: Vec<u32> = (3..=12).collect();
-    assert_eq!(ids(store, &ChangeQuery { agents: of(&ten), ..all() }).len(), 10);
-    assert_eq!(ids(store, &ChangeQuery { agents: of(&[]), ..all() }).len(), 0);
+    assert_eq!(ids(&store, &ChangeQuery { agents: of(&ten), ..all() }).len(), 10);
+    assert_eq!(ids(&store, &ChangeQuery { agents: of(&[]), ..all() }).len(), 0);
     let one = || ChangeQuery { agents: of(&[1]), ..all() };
     let prefix = |p: &str| PathMatch::Prefix(p.into());
-    assert_eq!(ids(store, &ChangeQuery { path: prefix("/etc/"), ..one() }), ["2", "1"]);
-    assert_eq!(ids(store, &ChangeQuery { path: prefix("/etc"), ..one() }), ["3", "2", "1"]);
+    assert_eq!(ids(&store, &ChangeQuery { path: prefix("/etc/"), ..one() }), ["2", "1"]);
+    assert_eq!(ids(&store, &ChangeQuery { path: prefix("/etc"), ..one() }), ["3", "2", "1"]);
     let exact = PathMatch::Exact("/etc/a".into());
-    assert_eq!(ids(store, &ChangeQuery { path: exact.clone(), ..one() }), ["1"]);
-    assert_eq!(ids(store, &ChangeQuery { path: exact, ..all() }).len(), 12);
+    assert_eq!(ids(&store, &ChangeQuery { path: exact.clone(), ..one() }), ["1"]);
+    assert_eq!(ids(&store, &ChangeQuery { path: exact, ..all() }).len(), 12);
     let kinds = vec![EventKind::Modified, EventKind::Deleted, EventKind::Modified];
-    assert_eq!(ids(store, &ChangeQuery { kinds: kinds.clone(), ..all() }), ["4", "3", "2"]);
+    assert_eq!(ids(&store, &ChangeQuery { kinds: kinds.clone(), ..all() }), ["4", "3", "2"]);
     let narrow = ChangeQuery { kinds, path: prefix("/srv"), ..all() };
-    assert_eq!(ids(store, &narrow), ["4"]);
+    assert_eq!(ids(&store, &narrow), ["4"]);
     let span = ChangeQuery { from_us: Some(20), to_us: Some(40), ..all() };
-    assert_eq!(ids(store, &span), ["3", "2"]);
-    assert_eq!(ids(store, &ChangeQuery { limit: 2, ..span }), ["3", "2"]);
+    assert_eq!(ids(&store, &span), ["3", "2"]);
+    assert_eq!(ids(&store, &ChangeQuery { limit: 2, ..span }), ["3", "2"]);
 }
 
-pub fn large_and_small_path_prefixes_return_equal_changes(store: &dyn StateStore) {
+#[test]
+fn large_and_small_path_prefixes_return_equal_changes() {
+    let store = open();
     let many = PREFIX_CANDIDATES_MAX as u64 + 100;
     let writes = (0..many)
         .map(|n| {
@@ -122,44 +131,48 @@ pub fn large_and_small_path_prefixes_return_equal_changes(store: &dyn StateStore
             event(&n.to_string(), &path, ChangeKind::Modified, n)
         })
         .collect();
-    apply(store, session(1, 1, writes));
+    apply(&store, session(1, 1, writes));
     let last = |path: &str| {
         let path = PathMatch::Prefix(path.into());
-        ids(store, &ChangeQuery { path, limit: 2, ..all() })
+        ids(&store, &ChangeQuery { path, limit: 2, ..all() })
     };
     assert_eq!(last("/few"), ["2050", "2000"]);
     assert_eq!(last("/many"), ["2099", "2098"]);
     assert_eq!(last("/"), ["2099", "2098"]);
     let all_few = ChangeQuery { path: PathMatch::Prefix("/few".into()), limit: 1000, ..all() };
-    assert_eq!(ids(store, &all_few).len(), 42);
+    assert_eq!(ids(&store, &all_few).len(), 42);
     let all_many = ChangeQuery { path: PathMatch::Prefix("/many".into()), limit: 9_000, ..all() };
-    assert_eq!(ids(store, &all_many).len() as u64, many - 42);
+    assert_eq!(ids(&store, &all_many).len() as u64, many - 42);
 }
 
-pub fn changes_since_a_number_arrived_after_it(store: &dyn StateStore) {
+#[test]
+fn changes_since_a_number_arrived_after_it() {
+    let store = open();
     let one = |id: &str, found| vec![event(id, "/a", ChangeKind::Created, found)];
-    apply(store, session(1, 1, one("a", 100)));
+    apply(&store, session(1, 1, one("a", 100)));
     let newest = store.changes(&Reader::server(), &all()).unwrap().newest;
     let later = ChangeQuery { since: Some(newest), ..all() };
-    assert!(ids(store, &later).is_empty());
-    apply(store, session(2, 2, one("late", 5)));
-    apply(store, session(1, 3, one("b", 200)));
-    assert_eq!(ids(store, &later), ["b", "late"]);
+    assert!(ids(&store, &later).is_empty());
+    apply(&store, session(2, 2, one("late", 5)));
+    apply(&store, session(1, 3, one("b", 200)));
+    assert_eq!(ids(&store, &later), ["b", "late"]);
     let narrow = ChangeQuery { agents: Some(vec![AgentId(2)]), ..later };
-    assert_eq!(ids(store, &narrow), ["late"]);
+    assert_eq!(ids(&store, &narrow), ["late"]);
 }
 
-pub fn retention_drops_old_events_and_adds_coverage_event(store: &dyn StateStore) {
+#[test]
+fn retention_drops_old_events_and_adds_coverage_event() {
+    let store = open();
     for day in 1..=10 {
         let id = format!("d-{day}");
         let one = event(&id, "/a", ChangeKind::Created, day * DAY_US);
-        apply(store, session(1, day * DAY_US, vec![one]));
+        apply(&store, session(1, day * DAY_US, vec![one]));
     }
     let policy = Retention { age_us_max: 3 * DAY_US, ..Retention::default() };
     let retained = store.retain(&policy, 10 * DAY_US).unwrap();
     assert_eq!(retained.events, 6);
     let id = retained.coverage.clone().unwrap();
-    assert_eq!(ids(store, &all()), ["d-10", "d-9", "d-8", "d-7", id.as_str()]);
+    assert_eq!(ids(&store, &all()), ["d-10", "d-9", "d-8", "d-7", id.as_str()]);
     let counts = store.counts(&Reader::server()).unwrap();
     assert_eq!((counts.events, counts.events_by_kind[0].1), (5, 4));
     assert_eq!(store.agent_counts(&Reader::server(), AgentId(1)).unwrap().events, 4);
@@ -174,12 +187,14 @@ pub fn retention_drops_old_events_and_adds_coverage_event(store: &dyn StateStore
     assert_eq!(again, state::Retained::default(), "what is left stays");
 }
 
-pub fn size_retention_drops_oldest_events_first(store: &dyn StateStore) {
+#[test]
+fn size_retention_drops_oldest_events_first() {
+    let store = open();
     let many = state::limits::RETAIN_CHUNK_ROWS as u64 + 200;
     let writes: Vec<_> = (0..many)
         .map(|n| event(&format!("{n:06}"), "/a", ChangeKind::Modified, 100_000 + n))
         .collect();
-    apply(store, session(1, 1, writes));
+    apply(&store, session(1, 1, writes));
     let before = store.counts(&Reader::server()).unwrap();
     let each = before.event_bytes / before.events;
     let policy = Retention { event_bytes_max: each * 100, ..Retention::default() };
@@ -189,7 +204,7 @@ pub fn size_retention_drops_oldest_events_first(store: &dyn StateStore) {
     assert!(counts.event_bytes <= each * 101 + 1024, "{}", counts.event_bytes);
     assert!(counts.events >= 98, "{}", counts.events);
     let last = format!("{:06}", many - 1);
-    assert_eq!(ids(store, &ChangeQuery { limit: 1, ..all() }), [last]);
+    assert_eq!(ids(&store, &ChangeQuery { limit: 1, ..all() }), [last]);
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..all() };
     let told = store.changes(&Reader::server(), &query).unwrap().items;
     assert_eq!(told.len(), 1, "one event covers the whole run");
@@ -221,7 +236,9 @@ fn written(id: &str, change: Change, user: &str, executable: &str) -> Write {
     Write::Event { id: id.into(), body: EventBody::of_change(&change, &NoNames).to_json() }
 }
 
-pub fn changes_are_found_by_user_process_and_former_path(store: &dyn StateStore) {
+#[test]
+fn changes_are_found_by_user_process_and_former_path() {
+    let store = open();
     let change = |path: &str, from: Option<&str>, found_at_us| Change {
         key: ItemKey::of_path(path.as_bytes()),
         kind: if from.is_some() { ChangeKind::Moved } else { ChangeKind::Modified },
@@ -239,10 +256,10 @@ pub fn changes_are_found_by_user_process_and_former_path(store: &dyn StateStore)
         written("e-3", change("/c", Some("/a"), 30), "alice", "/bin/mv"),
         event("e-4", "/a", ChangeKind::Created, 40),
     ];
-    apply(store, session(1, 99, writes));
+    apply(&store, session(1, 99, writes));
     let of = |user: Option<&str>, process: Option<&str>, path| {
         let (user, process) = (user.map(str::to_owned), process.map(str::to_owned));
-        ids(store, &ChangeQuery { path, user, process, ..all() })
+        ids(&store, &ChangeQuery { path, user, process, ..all() })
     };
     assert_eq!(of(Some("alice"), None, PathMatch::Any), ["e-3", "e-1"]);
     assert_eq!(of(Some("7"), None, PathMatch::Any), [""; 0], "it has a name");
@@ -251,7 +268,7 @@ pub fn changes_are_found_by_user_process_and_former_path(store: &dyn StateStore)
     assert_eq!(of(None, None, PathMatch::Exact("/a".into())), ["e-4", "e-3", "e-1"]);
     assert_eq!(of(Some("alice"), None, PathMatch::Exact("/a".into())), ["e-3", "e-1"]);
     let moved = ChangeQuery { kinds: vec![EventKind::Moved], ..all() };
-    assert_eq!(ids(store, &moved), ["e-3"]);
+    assert_eq!(ids(&store, &moved), ["e-3"]);
     let counts = store.counts(&Reader::server()).unwrap();
     assert!(counts.events_by_kind.contains(&(EventKind::Moved, 1)), "{counts:?}");
 }

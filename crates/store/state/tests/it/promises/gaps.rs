@@ -4,7 +4,8 @@ use model::{
     AgentEvent, AgentId, Coverage, CoverageKind, EventBody, Incarnation, OpenGap, Record, Write,
 };
 
-use crate::{apply, document, session, session_of_life};
+use super::{apply, open};
+use records::{document, session, session_of_life};
 use state::{ChangeQuery, EventKind, Reader, StateStore};
 
 fn opening(agent: u32, life: u64, from_us: u64) -> Record {
@@ -25,7 +26,7 @@ fn coverage(kind: CoverageKind, from_us: u64, to_us: u64) -> EventBody {
 }
 
 /// Returns the numbers of the agents whose gap is in this state.
-fn agents_with(store: &dyn StateStore, kind: EventKind) -> Vec<u32> {
+fn agents_with(store: &StateStore, kind: EventKind) -> Vec<u32> {
     let query = ChangeQuery { kinds: vec![kind], ..ChangeQuery::default() };
     let page = store.changes(&Reader::server(), &query).unwrap();
     page.items.iter().map(|event| event.agent.0).collect()
@@ -33,31 +34,33 @@ fn agents_with(store: &dyn StateStore, kind: EventKind) -> Vec<u32> {
 
 /// # Panics
 /// If the store does not keep its promise.
-pub fn gap_is_open_until_the_agent_has_reported_its_absence(store: &dyn StateStore) {
-    apply(store, session(1, 1, vec![document("/a", 1, |_| ())]));
-    apply(store, session(2, 1, vec![document("/a", 1, |_| ())]));
+#[test]
+fn gap_is_open_until_the_agent_has_reported_its_absence() {
+    let store = open();
+    apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    apply(&store, session(2, 1, vec![document("/a", 1, |_| ())]));
     for agent in [1, 2, 3] {
-        assert_eq!(apply(store, opening(agent, 1, 1_000)).changed, 1);
+        assert_eq!(apply(&store, opening(agent, 1, 1_000)).changed, 1);
     }
-    assert_eq!(apply(store, opening(1, 1, 1_000)).changed, 0, "the same id again");
-    assert_eq!(agents_with(store, EventKind::OpenGap), [3, 2, 1]);
+    assert_eq!(apply(&store, opening(1, 1, 1_000)).changed, 0, "the same id again");
+    assert_eq!(agents_with(&store, EventKind::OpenGap), [3, 2, 1]);
 
     let down = |from, to| coverage(CoverageKind::AgentDown, from, to).to_json();
     let event = |id: &str, body| vec![Write::Event { id: id.into(), body }];
     let other = coverage(CoverageKind::Baseline, 1, 2_000).to_json();
-    apply(store, session(1, 3, event("other", other)));
-    assert_eq!(agents_with(store, EventKind::OpenGap), [3, 2, 1], "it is no absence");
+    apply(&store, session(1, 3, event("other", other)));
+    assert_eq!(agents_with(&store, EventKind::OpenGap), [3, 2, 1], "it is no absence");
 
     // The agent's clock is behind the server's.
-    apply(store, session(1, 4, event("down", down(500, 900))));
+    apply(&store, session(1, 4, event("down", down(500, 900))));
     let silent = coverage(CoverageKind::AgentSilent, 1_000, 3_000);
-    apply(store, record(2, 1, 3_000, &silent));
-    assert_eq!(agents_with(store, EventKind::OpenGap), [3]);
-    assert_eq!(agents_with(store, EventKind::EndedGap), [2, 1]);
+    apply(&store, record(2, 1, 3_000, &silent));
+    assert_eq!(agents_with(&store, EventKind::OpenGap), [3]);
+    assert_eq!(agents_with(&store, EventKind::EndedGap), [2, 1]);
 
     let removed = Record::AgentRemoved { agent: AgentId(3), incarnation: Incarnation(1), at_us: 9 };
-    apply(store, removed);
-    assert!(agents_with(store, EventKind::OpenGap).is_empty());
+    apply(&store, removed);
+    assert!(agents_with(&store, EventKind::OpenGap).is_empty());
     let counts = store.counts(&Reader::server()).unwrap();
     let count = |kind| counts.events_by_kind.iter().find(|(k, _)| *k == kind).unwrap().1;
     assert_eq!((count(EventKind::OpenGap), count(EventKind::EndedGap)), (0, 3));
@@ -66,19 +69,23 @@ pub fn gap_is_open_until_the_agent_has_reported_its_absence(store: &dyn StateSto
 
 /// # Panics
 /// If the store does not keep its promise.
-pub fn event_of_an_ended_life_opens_no_gap(store: &dyn StateStore) {
-    apply(store, session_of_life(1, 1, 1, vec![document("/a", 1, |_| ())]));
-    apply(store, session_of_life(1, 2, 2, vec![document("/a", 1, |_| ())]));
-    assert_eq!(apply(store, opening(1, 1, 3)).changed, 0);
-    assert!(agents_with(store, EventKind::OpenGap).is_empty());
+#[test]
+fn event_of_an_ended_life_opens_no_gap() {
+    let store = open();
+    apply(&store, session_of_life(1, 1, 1, vec![document("/a", 1, |_| ())]));
+    apply(&store, session_of_life(1, 2, 2, vec![document("/a", 1, |_| ())]));
+    assert_eq!(apply(&store, opening(1, 1, 3)).changed, 0);
+    assert!(agents_with(&store, EventKind::OpenGap).is_empty());
 }
 
 /// # Panics
 /// If the store does not keep its promise.
-pub fn agent_cannot_open_a_gap_itself(store: &dyn StateStore) {
+#[test]
+fn agent_cannot_open_a_gap_itself() {
+    let store = open();
     let gap = OpenGap { kind: CoverageKind::AgentSilent, from_us: 5, detail: String::new() };
     let body = EventBody::of_open_gap(gap).to_json();
-    apply(store, session(1, 1, vec![Write::Event { id: "own".into(), body }]));
-    assert!(agents_with(store, EventKind::OpenGap).is_empty());
-    assert_eq!(agents_with(store, EventKind::Other), [1]);
+    apply(&store, session(1, 1, vec![Write::Event { id: "own".into(), body }]));
+    assert!(agents_with(&store, EventKind::OpenGap).is_empty());
+    assert_eq!(agents_with(&store, EventKind::Other), [1]);
 }

@@ -2,8 +2,8 @@
 
 use model::{AgentId, Incarnation};
 
-use super::{add, by, new_agent, reader};
-use crate::{
+use super::{add, by, new_agent, open, reader};
+use control::{
     CertificateRow, ControlError, ControlResult, ControlStore, EnrolledAgent, GroupConfig,
     NewAgent, NewCertificate, NewEnrolmentToken, Revocation, RevocationTarget,
 };
@@ -28,7 +28,7 @@ fn token(digest: u8, uses: u32) -> NewEnrolmentToken {
     }
 }
 
-fn enroll(store: &dyn ControlStore, digest: u8, name: &str) -> ControlResult<EnrolledAgent> {
+fn enroll(store: &ControlStore, digest: u8, name: &str) -> ControlResult<EnrolledAgent> {
     let mut sign = |id: AgentId| Ok(certificate(id.0 as u8, 5_000));
     store.enroll(&[digest; 32], &new_agent(name), &mut sign)
 }
@@ -41,7 +41,9 @@ fn refusal(result: ControlResult<EnrolledAgent>) -> &'static str {
     }
 }
 
-pub fn enrolment_token_registers_at_most_its_uses(store: &dyn ControlStore) {
+#[test]
+fn enrolment_token_registers_at_most_its_uses() {
+    let store = open();
     store.create_group(&by(), "web", 1).unwrap();
     let groups = vec!["web".into()];
     store.add_enrolment_token(&by(), &NewEnrolmentToken { groups, ..token(1, 2) }).unwrap();
@@ -51,9 +53,9 @@ pub fn enrolment_token_registers_at_most_its_uses(store: &dyn ControlStore) {
     assert_eq!(first.row.record.groups, ["web", "default"], "the token's come first");
     assert_eq!(first.certificate.fingerprint, [1; 32]);
     assert_eq!(store.enrolment_tokens(&reader(), 100).unwrap()[0].uses_left, 1);
-    assert_eq!(enroll(store, 1, "b").unwrap().row.record.groups, ["web"]);
+    assert_eq!(enroll(&store, 1, "b").unwrap().row.record.groups, ["web"]);
     assert_eq!(store.enrolment_tokens(&reader(), 100).unwrap(), []);
-    assert_eq!(refusal(enroll(store, 1, "c")), "used up");
+    assert_eq!(refusal(enroll(&store, 1, "c")), "used up");
     for uses in [0, u32::MAX] {
         assert!(store.add_enrolment_token(&by(), &token(2, uses)).is_err());
     }
@@ -61,17 +63,21 @@ pub fn enrolment_token_registers_at_most_its_uses(store: &dyn ControlStore) {
     assert!(store.add_enrolment_token(&by(), &unknown).is_err());
 }
 
-pub fn refused_enrolment_does_not_use_the_token(store: &dyn ControlStore) {
-    add(store, &["a"]);
+#[test]
+fn refused_enrolment_does_not_use_the_token() {
+    let store = open();
+    add(&store, &["a"]);
     store.add_enrolment_token(&by(), &token(1, 1)).unwrap();
-    assert!(matches!(enroll(store, 1, "a"), Err(ControlError::DuplicateName { .. })));
+    assert!(matches!(enroll(&store, 1, "a"), Err(ControlError::DuplicateName { .. })));
     let mut fails = |_: AgentId| Err("no key".to_owned());
     let failed = store.enroll(&[1; 32], &new_agent("b"), &mut fails);
     assert!(matches!(failed, Err(ControlError::Certificate(_))));
-    assert_eq!(enroll(store, 1, "b").unwrap().row.record.id, AgentId(2));
+    assert_eq!(enroll(&store, 1, "b").unwrap().row.record.id, AgentId(2));
 }
 
-pub fn enrolment_tokens_end_by_revocation_and_expiry(store: &dyn ControlStore) {
+#[test]
+fn enrolment_tokens_end_by_revocation_and_expiry() {
+    let store = open();
     store.add_enrolment_token(&by(), &token(1, 9)).unwrap();
     store.add_enrolment_token(&by(), &token(2, 9)).unwrap();
     assert_eq!(store.enrolment_tokens(&reader(), 999).unwrap().len(), 2);
@@ -81,12 +87,14 @@ pub fn enrolment_tokens_end_by_revocation_and_expiry(store: &dyn ControlStore) {
     assert_eq!(refusal(store.enroll(&[1; 32], &late, &mut sign)), "expired");
     assert!(store.revoke_enrolment_token(&by(), &[1; 32]).unwrap());
     assert!(!store.revoke_enrolment_token(&by(), &[1; 32]).unwrap());
-    assert_eq!(refusal(enroll(store, 1, "a")), "unknown or revoked");
+    assert_eq!(refusal(enroll(&store, 1, "a")), "unknown or revoked");
     assert_eq!(store.forget_expired(999).unwrap(), 0);
     assert_eq!(store.forget_expired(1_000).unwrap(), 1);
 }
 
-pub fn unused_enrolment_is_found_by_its_own_or_a_valid_token(store: &dyn ControlStore) {
+#[test]
+fn unused_enrolment_is_found_by_its_own_or_a_valid_token() {
+    let store = open();
     for digest in 1..=3 {
         store.add_enrolment_token(&by(), &token(digest, 1)).unwrap();
     }
@@ -94,8 +102,8 @@ pub fn unused_enrolment_is_found_by_its_own_or_a_valid_token(store: &dyn Control
         let row = store.unused_enrolment(&[digest; 32], name, now_s).unwrap();
         row.map(|row| (row.agent, row.key_digest[0]))
     };
-    let a = enroll(store, 1, "a").unwrap().row.record.id;
-    enroll(store, 2, "b").unwrap();
+    let a = enroll(&store, 1, "a").unwrap().row.record.id;
+    enroll(&store, 2, "b").unwrap();
     let expected = Some((a, a.0 as u8));
     assert_eq!(found(1, "a", 100), expected, "used up");
     store.forget_expired(999).unwrap();
@@ -111,23 +119,27 @@ pub fn unused_enrolment_is_found_by_its_own_or_a_valid_token(store: &dyn Control
     assert_eq!((found(1, "a", 100), found(3, "a", 100)), (None, expected), "1 is revoked");
 }
 
-pub fn used_or_revoked_enrolment_is_not_found(store: &dyn ControlStore) {
+#[test]
+fn used_or_revoked_enrolment_is_not_found() {
+    let store = open();
     store.add_enrolment_token(&by(), &token(1, 9)).unwrap();
     let found = |name: &str| store.unused_enrolment(&[1; 32], name, 100).unwrap().is_some();
     let [used, revoked, removed] =
-        ["a", "b", "c"].map(|name| enroll(store, 1, name).unwrap().row.record.id);
+        ["a", "b", "c"].map(|name| enroll(&store, 1, name).unwrap().row.record.id);
     assert!(found("a") && found("b") && found("c"));
     let row = store.load().unwrap().certificates.into_iter().find(|row| row.agent == used).unwrap();
     store.save_certificate_uses(&[CertificateRow { used_at_s: Some(100), ..row }]).unwrap();
     store.revoke_certificates(&by(), &[revoked], 100).unwrap();
     store.remove_agents(&by(), &[removed], 100).unwrap();
     assert!(!found("a") && !found("b") && !found("c"));
-    add(store, &["d"]);
+    add(&store, &["d"]);
     assert!(!found("d"), "added without a token");
 }
 
-pub fn renewal_deletes_superseded_unused_certificates(store: &dyn ControlStore) {
-    let a = add(store, &["a"])[0];
+#[test]
+fn renewal_deletes_superseded_unused_certificates() {
+    let store = open();
+    let a = add(&store, &["a"])[0];
     for fingerprint in 1..=3 {
         store.add_certificate(a, &certificate(fingerprint, 5_000)).unwrap();
     }
@@ -150,8 +162,10 @@ pub fn renewal_deletes_superseded_unused_certificates(store: &dyn ControlStore) 
     assert_eq!(store.forget_expired(5_001).unwrap(), 1, "the others are in force");
 }
 
-pub fn removing_agents_revokes_their_certificates(store: &dyn ControlStore) {
-    let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+#[test]
+fn removing_agents_revokes_their_certificates() {
+    let store = open();
+    let [a, b] = add(&store, &["a", "b"])[..] else { panic!("two agents") };
     store.add_certificate(a, &certificate(1, 5_000)).unwrap();
     store.add_certificate(b, &certificate(2, 5_000)).unwrap();
     assert_eq!(store.revoke_certificates(&by(), &[b], 150).unwrap(), 1);
@@ -164,8 +178,10 @@ pub fn removing_agents_revokes_their_certificates(store: &dyn ControlStore) {
     assert_eq!(rows[0].incarnation, Incarnation(1));
 }
 
-pub fn control_image_contains_all_rows_kept_in_memory(store: &dyn ControlStore) {
-    let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+#[test]
+fn control_image_contains_all_rows_kept_in_memory() {
+    let store = open();
+    let [a, b] = add(&store, &["a", "b"])[..] else { panic!("two agents") };
     store.add_certificate(b, &certificate(1, 5_000)).unwrap();
     let config = GroupConfig { body: b"text".to_vec(), sum: "sum".into(), at_s: 3 };
     store.set_group_config(&by(), "default", &config).unwrap();

@@ -5,32 +5,36 @@ use model::{
     WatchedRoot,
 };
 
-use super::{add, by, new_agent, reader};
-use crate::{
-    AgentQuery, ConfigRow, ConfigState, ControlError, ControlStore, InfoRow, LastScan, LivenessRow,
-    NewAgent, StatusCode, WatchQuery, WatchRow,
+use super::{add, by, new_agent, open, reader};
+use control::{
+    AgentQuery, ConfigRow, ConfigState, ControlError, InfoRow, LastScan, LivenessRow, NewAgent,
+    StatusCode, WatchQuery, WatchRow,
 };
 
-pub fn agent_numbers_ascend_and_are_not_reused(store: &dyn ControlStore) {
-    let first = add(store, &["a", "b"]);
+#[test]
+fn agent_numbers_ascend_and_are_not_reused() {
+    let store = open();
+    let first = add(&store, &["a", "b"]);
     assert_eq!(first, [AgentId(1), AgentId(2)]);
     let gone = store.remove_agent(&by(), AgentId(2), 200).unwrap().unwrap();
     assert_eq!(gone.record.name, "b");
     assert_eq!(store.remove_agent(&by(), AgentId(2), 200).unwrap(), None);
-    assert_eq!(add(store, &["b"]), [AgentId(3)], "the name is free again, the number is not");
+    assert_eq!(add(&store, &["b"]), [AgentId(3)], "the name is free again, the number is not");
     let own = NewAgent { id: Some(AgentId(2)), ..new_agent("c") };
     let error = store.add_agents(&by(), &[own]).unwrap_err();
     assert!(matches!(error, ControlError::NumberUsed { id: AgentId(2), next: AgentId(4) }));
     let ahead = NewAgent { id: Some(AgentId(10)), ..new_agent("c") };
     assert_eq!(store.add_agents(&by(), &[ahead]).unwrap()[0].record.id, AgentId(10));
-    assert_eq!(add(store, &["d"]), [AgentId(11)]);
+    assert_eq!(add(&store, &["d"]), [AgentId(11)]);
 }
 
-pub fn freed_number_is_given_once_on_request(store: &dyn ControlStore) {
-    let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+#[test]
+fn freed_number_is_given_once_on_request() {
+    let store = open();
+    let [a, b] = add(&store, &["a", "b"])[..] else { panic!("two agents") };
     store.remove_agent(&by(), a, 200).unwrap();
     store.free_numbers(&by(), &[a, b]).unwrap();
-    assert_eq!(add(store, &["c"]), [AgentId(3)], "a number is not drawn again");
+    assert_eq!(add(&store, &["c"]), [AgentId(3)], "a number is not drawn again");
     let wants = |name: &str, id| NewAgent { id: Some(id), ..new_agent(name) };
     assert_eq!(store.add_agents(&by(), &[wants("d", a)]).unwrap()[0].record.id, a);
     assert!(store.add_agents(&by(), &[wants("e", b)]).is_err(), "it is in use");
@@ -38,8 +42,10 @@ pub fn freed_number_is_given_once_on_request(store: &dyn ControlStore) {
     assert!(store.add_agents(&by(), &[wants("f", a)]).is_err(), "it was freed once");
 }
 
-pub fn names_that_differ_only_in_case_are_duplicates(store: &dyn ControlStore) {
-    assert_eq!(add(store, &["web-1", "web-2"]), [AgentId(1), AgentId(2)]);
+#[test]
+fn names_that_differ_only_in_case_are_duplicates() {
+    let store = open();
+    assert_eq!(add(&store, &["web-1", "web-2"]), [AgentId(1), AgentId(2)]);
     let error = store.add_agents(&by(), &[new_agent("WEB-2")]).unwrap_err();
     let ControlError::DuplicateName { name, id } = error else { panic!("{error}") };
     assert_eq!((name.as_str(), id), ("web-2", AgentId(2)));
@@ -48,18 +54,22 @@ pub fn names_that_differ_only_in_case_are_duplicates(store: &dyn ControlStore) {
     assert_eq!(rivals("Web-1", Some(AgentId(2))), [AgentId(1), AgentId(2)]);
 }
 
-pub fn adding_agents_is_all_or_nothing(store: &dyn ControlStore) {
+#[test]
+fn adding_agents_is_all_or_nothing() {
+    let store = open();
     let error = store.add_agents(&by(), &[new_agent("a"), new_agent("a")]).unwrap_err();
     assert!(matches!(error, ControlError::DuplicateName { id: AgentId(1), .. }));
     let stranger = NewAgent { groups: vec!["none".into()], ..new_agent("b") };
     let error = store.add_agents(&by(), &[new_agent("a"), stranger]).unwrap_err();
     assert!(matches!(error, ControlError::NotFound { what: "group", .. }));
     assert_eq!(store.overview(&reader()).unwrap().summary.status.total, 0);
-    assert_eq!(add(store, &["a"]), [AgentId(1)], "no number was used");
+    assert_eq!(add(&store, &["a"]), [AgentId(1)], "no number was used");
 }
 
-pub fn replacing_agent_takes_a_freed_number(store: &dyn ControlStore) {
-    let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+#[test]
+fn replacing_agent_takes_a_freed_number() {
+    let store = open();
+    let [a, b] = add(&store, &["a", "b"])[..] else { panic!("two agents") };
     let new = NewAgent { id: Some(a), ..new_agent("c") };
     let (gone, came) = store.replace_agents(&by(), &[a, b], &[a], &new).unwrap();
     let gone: Vec<AgentId> = gone.iter().map(|row| row.record.id).collect();
@@ -69,9 +79,11 @@ pub fn replacing_agent_takes_a_freed_number(store: &dyn ControlStore) {
     assert_eq!(store.rivals(&reader(), "c", None, None).unwrap(), [a], "nothing was removed");
 }
 
-pub fn reinserted_agent_keeps_groups_and_incarnation(store: &dyn ControlStore) {
+#[test]
+fn reinserted_agent_keeps_groups_and_incarnation() {
+    let store = open();
     store.create_group(&by(), "web", 1).unwrap();
-    let a = add(store, &["a"])[0];
+    let a = add(&store, &["a"])[0];
     store.set_agent_groups(&by(), a, &["web".into()]).unwrap();
     let key = "k".repeat(64);
     let again = NewAgent {
@@ -89,16 +101,20 @@ pub fn reinserted_agent_keeps_groups_and_incarnation(store: &dyn ControlStore) {
     assert!(store.client_key(&reader(), AgentId(7)).is_err());
 }
 
-pub fn try_replace_agents_changes_nothing(store: &dyn ControlStore) {
-    let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+#[test]
+fn try_replace_agents_changes_nothing() {
+    let store = open();
+    let [a, b] = add(&store, &["a", "b"])[..] else { panic!("two agents") };
     store.try_replace_agents(&reader(), &[a], &new_agent("a")).unwrap();
     assert!(store.try_replace_agents(&reader(), &[a], &new_agent("b")).is_err());
     assert_eq!(store.rivals(&reader(), "a", Some(b), None).unwrap(), [a, b]);
     assert_eq!(store.rivals(&reader(), "c", None, Some("ANY")).unwrap(), [a, b]);
-    assert_eq!(add(store, &["c"]), [AgentId(3)]);
+    assert_eq!(add(&store, &["c"]), [AgentId(3)]);
 }
 
-pub fn server_agent_is_not_counted_or_removable(store: &dyn ControlStore) {
+#[test]
+fn server_agent_is_not_counted_or_removable() {
+    let store = open();
     let server = AgentRecord {
         id: AgentId::SERVER,
         incarnation: Incarnation(0),
@@ -117,7 +133,7 @@ pub fn server_agent_is_not_counted_or_removable(store: &dyn ControlStore) {
     assert_eq!(store.save_server(&server).unwrap(), 1);
     let later = AgentRecord { added_at_s: 9, ..server.clone() };
     assert_eq!(store.save_server(&later).unwrap(), 1, "the date of the first start stays");
-    assert_eq!(add(store, &["server"]), [AgentId(1)], "an agent may have the server's name");
+    assert_eq!(add(&store, &["server"]), [AgentId(1)], "an agent may have the server's name");
     let page = store.agents(&reader(), &AgentQuery::default(), 1).unwrap();
     assert_eq!((page.total, &page.items[0].name), (2, &server.name));
     assert_eq!(store.summary(&reader()).unwrap().status.total, 1);
@@ -131,8 +147,10 @@ pub fn server_agent_is_not_counted_or_removable(store: &dyn ControlStore) {
     assert_eq!(store.summary(&reader()).unwrap().status.total, 1, "all or none");
 }
 
-pub fn rows_of_another_incarnation_are_skipped(store: &dyn ControlStore) {
-    let a = add(store, &["a"])[0];
+#[test]
+fn rows_of_another_incarnation_are_skipped() {
+    let store = open();
+    let a = add(&store, &["a"])[0];
     let liveness = |incarnation, at_s| LivenessRow {
         id: a,
         incarnation: Incarnation(incarnation),
@@ -162,8 +180,10 @@ pub fn rows_of_another_incarnation_are_skipped(store: &dyn ControlStore) {
     assert_eq!(page.configs.last().unwrap().sum.as_deref(), Some("one"));
 }
 
-pub fn last_scan_keeps_times_that_are_not_reported(store: &dyn ControlStore) {
-    let a = add(store, &["a"])[0];
+#[test]
+fn last_scan_keeps_times_that_are_not_reported() {
+    let store = open();
+    let a = add(&store, &["a"])[0];
     assert_eq!(store.last_scan(&reader(), a).unwrap(), LastScan::default());
     let began = LastScan { started_at_s: Some(5), ended_at_s: None };
     let ended = LastScan { started_at_s: None, ended_at_s: Some(9) };
@@ -173,8 +193,10 @@ pub fn last_scan_keeps_times_that_are_not_reported(store: &dyn ControlStore) {
     assert!(store.last_scan(&reader(), AgentId(7)).is_err());
 }
 
-pub fn watch_reports_are_selected_by_state_and_permission(store: &dyn ControlStore) {
-    let ids = add(store, &["a", "b", "c"]);
+#[test]
+fn watch_reports_are_selected_by_state_and_permission() {
+    let store = open();
+    let ids = add(&store, &["a", "b", "c"]);
     let row = |reported_s, states: &[CoverageState]| {
         let root = |state: &CoverageState| WatchedRoot { state: *state, ..WatchedRoot::default() };
         let roots = states.iter().map(root).collect();

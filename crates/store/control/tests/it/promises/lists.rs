@@ -2,14 +2,14 @@
 
 use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 
-use super::{add, by, except, ids, only, reader};
-use crate::{
+use super::{add, by, except, ids, only, open, reader};
+use control::{
     AgentColumn, AgentCondition, AgentQuery, CompareOp, ControlStore, InfoRow, LivenessRow, Sort,
     StatusCode,
 };
 
 /// Registers agents 1 to 4 with versions and systems; 4 is never heard from.
-fn fleet(store: &dyn ControlStore) -> Vec<AgentId> {
+fn fleet(store: &ControlStore) -> Vec<AgentId> {
     let agents = add(store, &["alpha", "beta", "gamma", "delta"]);
     store.create_group(&by(), "web", 1).unwrap();
     store.set_agent_groups(&by(), agents[1], &["web".into(), "default".into()]).unwrap();
@@ -45,10 +45,12 @@ fn is(column: AgentColumn, op: CompareOp, value: &str) -> AgentCondition {
     AgentCondition::Compare { column, op, value: value.into() }
 }
 
-pub fn agent_filters_and_conditions_select_agents(store: &dyn ControlStore) {
+#[test]
+fn agent_filters_and_conditions_select_agents() {
     use AgentColumn as C;
     use CompareOp::{Contains, Equal, Greater, Less, NotEqual};
-    let agents = fleet(store);
+    let store = open();
+    let agents = fleet(&store);
     let all = AgentQuery::default;
     let asked = |condition| AgentQuery { condition: Some(condition), ..all() };
     let numbers: [(AgentQuery, &[u32]); 15] = [
@@ -78,14 +80,16 @@ pub fn agent_filters_and_conditions_select_agents(store: &dyn ControlStore) {
         (asked(is(C::Name, Equal, "' OR 1=1 --")), &[]),
     ];
     for (query, expected) in numbers {
-        assert_eq!(ids(store, &query), expected, "{query:?}");
+        assert_eq!(ids(&store, &query), expected, "{query:?}");
     }
     let old = AgentQuery { older_than_s: Some(975), ..all() };
-    assert_eq!(ids(store, &old), [1, 2], "at second 1000, heard from at 10, 20 and 30");
+    assert_eq!(ids(&store, &old), [1, 2], "at second 1000, heard from at 10, 20 and 30");
 }
 
-pub fn agent_pages_have_order_total_and_missing_ids(store: &dyn ControlStore) {
-    fleet(store);
+#[test]
+fn agent_pages_have_order_total_and_missing_ids() {
+    let store = open();
+    fleet(&store);
     let sort = vec![
         Sort { column: AgentColumn::OsPlatform, descending: true },
         Sort { column: AgentColumn::Name, descending: true },
@@ -106,8 +110,10 @@ pub fn agent_pages_have_order_total_and_missing_ids(store: &dyn ControlStore) {
     assert_eq!((page.total, page.missing), (1, vec![AgentId(7), AgentId(9)]));
 }
 
-pub fn distinct_values_have_agent_counts(store: &dyn ControlStore) {
-    fleet(store);
+#[test]
+fn distinct_values_have_agent_counts() {
+    let store = open();
+    fleet(&store);
     let columns = [AgentColumn::OsPlatform];
     let page = store.distinct(&reader(), &AgentQuery::default(), &columns, 1).unwrap();
     assert_eq!(page.total, page.items.len() as u64);
@@ -118,9 +124,11 @@ pub fn distinct_values_have_agent_counts(store: &dyn ControlStore) {
     assert_eq!(page.items.iter().map(|item| item.1).sum::<u64>(), 1, "{:?}", page.items);
 }
 
-pub fn agent_list_contains_only_permitted_agents(store: &dyn ControlStore) {
-    let agents = fleet(store);
-    let seen = |permitted| ids(store, &AgentQuery { permitted, ..AgentQuery::default() });
+#[test]
+fn agent_list_contains_only_permitted_agents() {
+    let store = open();
+    let agents = fleet(&store);
+    let seen = |permitted| ids(&store, &AgentQuery { permitted, ..AgentQuery::default() });
     assert_eq!(seen(only(&agents[..2])), [1, 2]);
     assert_eq!(seen(except(&agents[..2])), [3, 4]);
     assert_eq!(seen(only(&[])), Vec::<u32>::new());
@@ -129,5 +137,5 @@ pub fn agent_list_contains_only_permitted_agents(store: &dyn ControlStore) {
         name: texts(&["alpha", "beta"]),
         ..AgentQuery::default()
     };
-    assert_eq!(ids(store, &named), [1]);
+    assert_eq!(ids(&store, &named), [1]);
 }

@@ -2,15 +2,17 @@
 
 use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 
-use super::{add, by, new_agent, reader};
-use crate::limits::GROUPS_PER_AGENT_MAX;
-use crate::{ControlError, ControlStore, GroupConfig, InfoRow, LivenessRow, NewAgent, StatusCode};
+use super::{add, by, new_agent, open, reader};
+use control::limits::GROUPS_PER_AGENT_MAX;
+use control::{ControlError, GroupConfig, InfoRow, LivenessRow, NewAgent, StatusCode};
 
 fn texts(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-pub fn agent_groups_are_ordered_and_default_when_empty(store: &dyn ControlStore) {
+#[test]
+fn agent_groups_are_ordered_and_default_when_empty() {
+    let store = open();
     for name in ["web", "db"] {
         store.create_group(&by(), name, 1).unwrap();
     }
@@ -20,7 +22,7 @@ pub fn agent_groups_are_ordered_and_default_when_empty(store: &dyn ControlStore)
         let refused = store.create_group(&by(), name, 1).unwrap_err();
         assert!(matches!(refused, ControlError::Refused(_)), "{name}");
     }
-    let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+    let [a, b] = add(&store, &["a", "b"])[..] else { panic!("two agents") };
     let groups = store.set_agent_groups(&by(), a, &texts(&["web", "db", "web"])).unwrap();
     assert_eq!(groups, ["web", "db"], "each once");
     assert_eq!(store.set_agent_groups(&by(), a, &[]).unwrap(), ["default"]);
@@ -36,11 +38,13 @@ pub fn agent_groups_are_ordered_and_default_when_empty(store: &dyn ControlStore)
     assert_eq!(image.agents[0].record.groups, ["db"], "all or none");
 }
 
-pub fn deleting_a_group_removes_it_from_its_agents(store: &dyn ControlStore) {
+#[test]
+fn deleting_a_group_removes_it_from_its_agents() {
+    let store = open();
     for name in ["web", "db"] {
         store.create_group(&by(), name, 1).unwrap();
     }
-    let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+    let [a, b] = add(&store, &["a", "b"])[..] else { panic!("two agents") };
     store.set_groups_of(&by(), &[(a, texts(&["web"])), (b, texts(&["web", "db"]))]).unwrap();
     let changed = store.delete_group(&by(), "web").unwrap();
     assert_eq!(changed, [(a, texts(&["default"])), (b, texts(&["db"]))]);
@@ -51,7 +55,9 @@ pub fn deleting_a_group_removes_it_from_its_agents(store: &dyn ControlStore) {
     assert!(matches!(store.delete_group(&by(), "default"), Err(ControlError::Refused(_))));
 }
 
-pub fn group_configuration_is_deleted_with_its_group(store: &dyn ControlStore) {
+#[test]
+fn group_configuration_is_deleted_with_its_group() {
+    let store = open();
     store.create_group(&by(), "web", 1).unwrap();
     assert_eq!(store.group_config(&reader(), "web").unwrap(), None);
     let config = GroupConfig { body: vec![0, 255], sum: "5d41".into(), at_s: 7 };
@@ -70,8 +76,10 @@ pub fn group_configuration_is_deleted_with_its_group(store: &dyn ControlStore) {
     assert_eq!(store.group_config(&reader(), "web").unwrap(), None);
 }
 
-pub fn fleet_counters_follow_every_change(store: &dyn ControlStore) {
-    let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+#[test]
+fn fleet_counters_follow_every_change() {
+    let store = open();
+    let [a, b] = add(&store, &["a", "b"])[..] else { panic!("two agents") };
     store.create_group(&by(), "web", 1).unwrap();
     store.set_agent_groups(&by(), a, &texts(&["web"])).unwrap();
     let os = |platform: &str| AgentOs {
@@ -114,8 +122,10 @@ pub fn fleet_counters_follow_every_change(store: &dyn ControlStore) {
     assert_eq!(empty.summary.versions, []);
 }
 
-pub fn newest_agent_may_have_a_lower_number(store: &dyn ControlStore) {
-    let [a, _] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+#[test]
+fn newest_agent_may_have_a_lower_number() {
+    let store = open();
+    let [a, _] = add(&store, &["a", "b"])[..] else { panic!("two agents") };
     let again = NewAgent { id: Some(a), now_s: 200, ..new_agent("a") };
     store.replace_agents(&by(), &[a], &[a], &again).unwrap();
     assert_eq!(store.overview(&reader()).unwrap().last.unwrap().record.id, a);
