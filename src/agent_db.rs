@@ -8,7 +8,7 @@ use anyhow::bail;
 use console::Console;
 use model::path::{show, show_terminal};
 use model::timestamp;
-use queue::{Body, ListFilter, Listed, Peeked, ReaderProcess};
+use queue::{Body, DatabaseSummary, ListFilter, ListedItem, ReaderProcess};
 use scan::ScanRequest;
 use serde_json::{Value, json};
 
@@ -109,7 +109,7 @@ fn list(path: &Path, filter: &ListFilter, limit: u64, as_json: bool) -> anyhow::
     Ok(())
 }
 
-fn line(item: &Listed) -> String {
+fn line(item: &ListedItem) -> String {
     let mut text = format!(
         "{} {} {}",
         timestamp::micros(item.seen),
@@ -131,7 +131,7 @@ fn line(item: &Listed) -> String {
     text
 }
 
-fn object(item: &Listed) -> Value {
+fn object(item: &ListedItem) -> Value {
     let path = item.key.path();
     let exact = std::str::from_utf8(&path).is_err().then(|| {
         path.iter().fold(String::new(), |mut text, byte| {
@@ -194,7 +194,7 @@ fn compact(path: &Path, as_json: bool) -> anyhow::Result<()> {
 
 /// Formats the settings and the oldest reader of a database as lines for `queue status`, and a
 /// write-ahead log that cannot be truncated.
-pub(crate) fn settings_text(status: &Peeked, readers: &[ReaderProcess]) -> String {
+pub(crate) fn settings_text(status: &DatabaseSummary, readers: &[ReaderProcess]) -> String {
     let mut text = format!(
         "durability {}, transaction {}, page {} bytes, wal_autocheckpoint {} pages, \
          journal_size_limit {} bytes\n",

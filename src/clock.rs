@@ -84,11 +84,11 @@ pub(crate) struct FolderClock {
     pub(crate) clock: Arc<GuardedClock>,
     folder: DataFolder,
     /// Held while the file is written.
-    written: Mutex<Written>,
+    written: Mutex<LastWrite>,
 }
 
 #[derive(Default)]
-struct Written {
+struct LastWrite {
     /// Monotonic time of the next regular write.
     due: Duration,
     /// True if the last write failed.

@@ -17,7 +17,7 @@ use crate::server;
 
 /// Creates an enrolment token. A server may be running.
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
-    let registry = server::registry_beside(&DataFolder::new(&args.data.data))?;
+    let registry = server::registry_for_command(&DataFolder::new(&args.data.data))?;
     let mut detail = format!("enrolment token: uses {}, ttl_s {}", args.uses, args.ttl.as_secs());
     for group in &args.group {
         detail.push_str(", group ");

@@ -67,7 +67,7 @@ fn status(path: &Path, own: Option<(&OwnView, bool)>, as_json: bool) -> anyhow::
 /// Runs `holdfast journal verify`. Returns false if the journal could not be opened, or if the
 /// state next to it has applied more records than the journal still holds.
 pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
-    let applied = applied_beside(&args.dir)?;
+    let applied = applied_by_state(&args.dir)?;
     expect_journal(&args.dir, applied)?;
     let report = journal::verify(&args.dir)?;
     let lost = applied.filter(|a| a.0 > report.last_position).map(|applied| {
@@ -92,7 +92,7 @@ pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
 
 /// `holdfast journal stat`.
 pub(crate) fn stat(args: &JournalArgs, following: &Value) -> anyhow::Result<()> {
-    expect_journal(&args.dir, applied_beside(&args.dir)?)?;
+    expect_journal(&args.dir, applied_by_state(&args.dir)?)?;
     let stat = journal::stat(&args.dir)?;
     let segments: Vec<Value> = stat
         .segments
@@ -112,7 +112,7 @@ pub(crate) fn stat(args: &JournalArgs, following: &Value) -> anyhow::Result<()> 
 
 /// Runs `holdfast journal dump`: prints one JSON object per record.
 pub(crate) fn dump(args: &JournalArgs, from: u64, limit: u64) -> anyhow::Result<()> {
-    expect_journal(&args.dir, applied_beside(&args.dir)?)?;
+    expect_journal(&args.dir, applied_by_state(&args.dir)?)?;
     let console = Console::new();
     let mut left = limit;
     journal::dump(&args.dir, from, |group| {
@@ -135,9 +135,9 @@ pub(crate) fn dump(args: &JournalArgs, from: u64, limit: u64) -> anyhow::Result<
 /// the journal. A state that is ahead keeps its content: it continues at the new end of the journal
 /// under a new store name, so that every agent is compared with it.
 pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
-    let applied = applied_beside(&args.dir)?;
+    let applied = applied_by_state(&args.dir)?;
     expect_journal(&args.dir, applied)?;
-    let beside = beside(&args.dir)?;
+    let beside = data_folder_of(&args.dir)?;
     // The lock keeps a server from starting during the repair.
     let _lock = applied.map(|_| DataFolder::new(&beside).claim()).transpose()?;
     if applied.is_some() {
@@ -161,8 +161,8 @@ pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
 }
 
 /// Returns the position up to which the server's state next to a journal has applied it, if any.
-fn applied_beside(dir: &Path) -> anyhow::Result<Option<Position>> {
-    let state = DataFolder::new(beside(dir)?).state_db();
+fn applied_by_state(dir: &Path) -> anyhow::Result<Option<Position>> {
+    let state = DataFolder::new(data_folder_of(dir)?).state_db();
     if !is_there(&state)? {
         return Ok(None);
     }
@@ -170,7 +170,7 @@ fn applied_beside(dir: &Path) -> anyhow::Result<Option<Position>> {
 }
 
 /// Returns the data folder that contains a journal's folder.
-fn beside(dir: &Path) -> anyhow::Result<PathBuf> {
+fn data_folder_of(dir: &Path) -> anyhow::Result<PathBuf> {
     let whole = std::path::absolute(dir).with_context(|| dir.display().to_string())?;
     Ok(whole.parent().map(Path::to_owned).unwrap_or(whole))
 }
@@ -178,7 +178,9 @@ fn beside(dir: &Path) -> anyhow::Result<PathBuf> {
 /// Returns an error unless the folder holds a journal. A folder `journal` next to a server's state
 /// counts as one even if its files are lost.
 fn expect_journal(dir: &Path, applied: Option<Position>) -> anyhow::Result<()> {
-    if applied.is_some() && DataFolder::new(beside(dir)?).journal() == std::path::absolute(dir)? {
+    if applied.is_some()
+        && DataFolder::new(data_folder_of(dir)?).journal() == std::path::absolute(dir)?
+    {
         return Ok(());
     }
     if dir.is_file() {

@@ -42,7 +42,7 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
         // It logs what the caller returns as an error.
         .add_directive("rustls_platform_verifier=off".parse()?);
     let kept = tracing_subscriber::registry().with(filter);
-    let kept = kept.with(Keep { clock: SystemClock::new(), ring: ring() });
+    let kept = kept.with(LogRingLayer { clock: SystemClock::new(), ring: ring() });
     let lines = fmt::layer().with_writer(io::stderr);
     match format {
         LogFormat::Text => kept.with(lines.with_ansi(io::stderr().is_terminal())).init(),
@@ -71,12 +71,12 @@ fn expect_known(filter: &str) -> anyhow::Result<()> {
 }
 
 /// A layer that appends each line to the ring.
-struct Keep {
+struct LogRingLayer {
     clock: SystemClock,
     ring: LogRing,
 }
 
-impl<S: Subscriber> Layer<S> for Keep {
+impl<S: Subscriber> Layer<S> for LogRingLayer {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
         if event.metadata().target() == api::ACCESS_LOG {
             // Access lines are not for every reader of the log, and they would fill the ring.
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn access_log_lines_are_not_kept_in_the_log_ring() {
         let ring = LogRing::default();
-        let kept = Keep { clock: SystemClock::new(), ring: ring.clone() };
+        let kept = LogRingLayer { clock: SystemClock::new(), ring: ring.clone() };
         tracing::subscriber::with_default(tracing_subscriber::registry().with(kept), || {
             tracing::info!(target: api::ACCESS_LOG, user = "admin", path = "/security/users");
             tracing::info!("agent removed");

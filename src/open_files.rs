@@ -92,11 +92,11 @@ fn fit(config: &ServerConfig, files: u64) -> anyhow::Result<ServerConfig> {
     let api = fitted.api.max_connections.min(count(left / 8));
     let series = fitted.series.connections_max.min(count(left / 16));
     let local = (fitted.agents.local_connections_max).min(count(left / 16));
-    let others = 2 * api + 4 * series + local + sessions::told_max(local);
+    let others = 2 * api + 4 * series + local + sessions::refused_max(local);
     // The agents' listener has what the others leave. It also answers some connections beyond its
     // limit with the request to come back later.
     let rest = left.saturating_sub(others as u64);
-    let agents = rest - rest.div_ceil(3).clamp(4, sessions::told_max(usize::MAX) as u64);
+    let agents = rest - rest.div_ceil(3).clamp(4, sessions::refused_max(usize::MAX) as u64);
     fitted.api.max_connections = api;
     fitted.series.connections_max = series;
     fitted.agents.local_connections_max = local;
@@ -122,7 +122,7 @@ mod tests {
 
     /// Returns the most files that connections can use, with those that are answered and closed.
     fn files_of(config: &ServerConfig) -> u64 {
-        let with_told = |max: usize| max + sessions::told_max(max);
+        let with_told = |max: usize| max + sessions::refused_max(max);
         let all = 2 * config.api.max_connections
             + 4 * config.series.connections_max
             + with_told(config.agents.local_connections_max)

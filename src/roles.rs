@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use console::Console;
-use run::{Agent, AgentSettings, Ended, REBUILD_PAUSE};
+use run::{Agent, AgentSettings, EndReason, REBUILD_PAUSE};
 use service::Notify;
 use service::Stop;
 use sync::IdentityFolder;
@@ -12,7 +12,7 @@ use sync::IdentityFolder;
 use crate::cli::ServerArgs;
 use crate::config::{self, AgentConfig, ServerConfig};
 use crate::folder;
-use crate::series::tell_ports;
+use crate::series::print_ports;
 use crate::server::{Server, shown_address};
 
 /// Runs a server until SIGINT or SIGTERM.
@@ -38,7 +38,7 @@ pub(crate) async fn server(file: &Path, args: &ServerArgs) -> anyhow::Result<()>
     if let Some(agents) = started.agents {
         console.line(&format!("agents: https://{}", shown_address(agents)));
     }
-    tell_ports(&console, &started.series);
+    print_ports(&console, &started.series);
     if let Some(password) = &started.password {
         console.line(&format!(
             "log in: user admin, password {password} (shown once; `holdfast users password admin \
@@ -74,7 +74,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
         let watchdog = notify.ready();
         let ended = loop {
             let ended = run_to_end(&mut agent, &notify, &mut stop).await;
-            if ended != Some(Ended::Configured) {
+            if ended != Some(EndReason::Configured) {
                 break ended;
             }
             agent = agent.reload(&settings).await?;
@@ -85,7 +85,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
         }
         let ended_well = agent.stop().await;
         drop(watchdog);
-        if ended == Some(Ended::Damaged) {
+        if ended == Some(EndReason::Damaged) {
             if !rebuild_after(ended_well, &console, &mut stop).await {
                 return Ok(());
             }
@@ -106,7 +106,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
 /// Waits until the agent ends by itself, or until a stop signal arrives (`None`), and reports
 /// to the service manager whether it is connected. The agent is ready before that, because it works
 /// without a server.
-async fn run_to_end(agent: &mut Agent, notify: &Notify, stop: &mut Stop) -> Option<Ended> {
+async fn run_to_end(agent: &mut Agent, notify: &Notify, stop: &mut Stop) -> Option<EndReason> {
     let mut connected = agent.connected();
     if !*connected.borrow() {
         notify.status("not connected yet");

@@ -376,7 +376,7 @@ fn database(file: &Path, error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Opens the registry for a command on the server's machine; a server may have it open.
-pub(crate) fn registry_beside(folder: &DataFolder) -> anyhow::Result<Registry> {
+pub(crate) fn registry_for_command(folder: &DataFolder) -> anyhow::Result<Registry> {
     folder.expect_server()?;
     if let Some(following) = Marker::load(folder.path())? {
         let (folder, server) = (folder.path().display(), following.from);

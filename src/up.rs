@@ -9,7 +9,7 @@ use detect::Rules;
 use model::AgentId;
 use registry::{Registry, WriteContext};
 use run::{
-    Agent, AgentSettings, Ended, InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig,
+    Agent, AgentSettings, EndReason, InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig,
     ScanConfig, SyncConfig,
 };
 use scan::absolute_path;
@@ -21,7 +21,7 @@ use crate::cli::UpArgs;
 use crate::config::{AgentsConfig, ApiConfig, SeriesConfig, ServerConfig};
 use crate::folder::DataFolder;
 use crate::roles::rebuild_after;
-use crate::series::tell_ports;
+use crate::series::print_ports;
 use crate::server::{Server, Started};
 
 /// Heartbeat of the local agent: commands from the page are received within a second.
@@ -90,7 +90,7 @@ fn server_config(args: &UpArgs) -> ServerConfig {
 
 fn print_started(console: &Console, started: &Started, data: &Path) {
     console.line(&format!("page: {}", started.url));
-    tell_ports(console, &started.series);
+    print_ports(console, &started.series);
     match &started.password {
         Some(password) => console.line(&format!(
             "log in: user admin, password {password} (shown once; `holdfast users password admin \
@@ -137,14 +137,14 @@ async fn local_agent(
                 ended = agent.ended() => ended,
                 () = stop.wait() => None,
             };
-            if ended != Some(Ended::Configured) {
+            if ended != Some(EndReason::Configured) {
                 break ended;
             }
             agent = agent.reload(&settings).await?;
             console.line("the agent continues with its groups' configuration");
         };
         let ended_well = agent.stop().await;
-        if ended == Some(Ended::Damaged) {
+        if ended == Some(EndReason::Damaged) {
             if !rebuild_after(ended_well, console, stop).await {
                 return Ok(());
             }

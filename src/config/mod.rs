@@ -129,7 +129,7 @@ fn nearest(message: &str) -> Option<String> {
 mod tests {
     use std::time::Duration;
 
-    use settings::bounds::Written as _;
+    use settings::bounds::ConfigValue as _;
 
     use super::*;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::ValueEnum;
 use serde::{Deserialize, Deserializer};
-use settings::bounds::{Written, duration, within};
+use settings::bounds::{ConfigValue, duration, within};
 
 use super::expect_both;
 use crate::cli::SeriesPortArgs;
@@ -77,7 +77,7 @@ impl FromStr for Bytes {
     }
 }
 
-impl Written for Bytes {
+impl ConfigValue for Bytes {
     fn written(&self) -> String {
         let units = [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         let whole = units.into_iter().find(|(_, unit)| self.0 > 0 && self.0.is_multiple_of(*unit));

@@ -13,7 +13,7 @@ use rustls::server::ResolvesServerCert;
 use series::{Store, StoreOptions};
 use service::Stop;
 
-use super::{Ports, Secrets, tell_ports};
+use super::{Ports, Secrets, print_ports};
 use crate::cli::SeriesServeArgs;
 use crate::clock::FolderClock;
 use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
@@ -50,7 +50,7 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
         ));
     }
     let ports = Ports::open(Some(&store), &config, &secrets, config.query_memory()).await?;
-    tell_ports(&console, &ports.open);
+    print_ports(&console, &ports.open);
     let scheme = if secrets.certificate.is_some() { "https" } else { "http" };
     let http = ports.open.iter().find(|(name, _)| *name == "http");
     let url = http.map_or_else(|| "no query port".into(), |(_, a)| format!("{scheme}://{a}/"));

@@ -11,7 +11,7 @@ use crate::cli::SeriesCommand;
 
 pub(crate) use alone::certificate_files;
 pub(crate) use own::store as store_own;
-pub(crate) use ports::{Ports, Secrets, tell_ports};
+pub(crate) use ports::{Ports, Secrets, print_ports};
 
 /// Runs one command. Returns false if it found damage or if samples were refused or unreadable.
 pub(crate) fn run(command: SeriesCommand) -> anyhow::Result<bool> {

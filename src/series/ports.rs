@@ -36,7 +36,7 @@ pub(crate) struct Ports {
 }
 
 /// Prints the addresses on which a store listens.
-pub(crate) fn tell_ports(console: &Console, open: &[(&'static str, SocketAddr)]) {
+pub(crate) fn print_ports(console: &Console, open: &[(&'static str, SocketAddr)]) {
     for (name, address) in open {
         console.line(&format!("listening: {name} {address}"));
     }

@@ -16,8 +16,8 @@ use ingest::{RespReader, RowCollector, TelnetReader, influx};
 use model::timestamp;
 use serde_json::json;
 use series::{
-    Ack, Direction, END_OF_SERIES, Selector, Series, SeriesOpenError, SeriesReadError, Store,
-    StoreOptions, Ticket, TimeRange, Values,
+    Ack, Direction, END_OF_SERIES, QueuedBatch, Selector, Series, SeriesOpenError, SeriesReadError,
+    Store, StoreOptions, TimeRange, Values,
 };
 
 use crate::cli::{
@@ -236,9 +236,9 @@ impl LeftOut {
 }
 
 /// A float as it is exported: `stale` marks the end of a series.
-struct Exported(f64);
+struct ExportedFloat(f64);
 
-impl std::fmt::Display for Exported {
+impl std::fmt::Display for ExportedFloat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.to_bits() == END_OF_SERIES {
             return f.write_str("stale");
@@ -278,7 +278,7 @@ fn write_series(
         match &run.values {
             Values::F64(values) => {
                 for (time, value) in run.times.iter().zip(values) {
-                    write!(out, "{head}\r\n:{time}\r\n+{}\r\n", Exported(*value))?;
+                    write!(out, "{head}\r\n:{time}\r\n+{}\r\n", ExportedFloat(*value))?;
                 }
             }
             Values::I64(values) => {
@@ -370,7 +370,7 @@ fn now_ns() -> i64 {
 
 struct Importing<'a> {
     store: &'a Store,
-    tickets: VecDeque<Ticket>,
+    tickets: VecDeque<QueuedBatch>,
     samples: u64,
     refused: u64,
 }

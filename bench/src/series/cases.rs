@@ -71,7 +71,7 @@ fn write(
             samples += batch.samples() as f64;
             tickets.push_back(store.submit(batch, Ack::Persisted)?);
             while tickets.len() > 64 {
-                tickets.pop_front().map(series::Ticket::wait).transpose()?;
+                tickets.pop_front().map(series::QueuedBatch::wait).transpose()?;
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::wire::{
     MESSAGE_FULL_SESSION, PAYLOAD_CHECKSUM, PAYLOAD_CLEANS, PAYLOAD_SYNC_DATA, slot,
 };
 
-type Written = WIPOffset<TableFinishedWIPOffset>;
+type FinishedTable = WIPOffset<TableFinishedWIPOffset>;
 type Builder = FlatBufferBuilder<'static>;
 
 /// Bytes kept free for the start, the vectors of offsets and the root, when a caller compares
@@ -21,8 +21,8 @@ const VALUE_OVERHEAD_BYTES: usize = 80;
 /// holding the documents twice.
 pub struct SessionBuilder {
     buffer: Builder,
-    values: Vec<Written>,
-    contexts: Vec<Written>,
+    values: Vec<FinishedTable>,
+    contexts: Vec<FinishedTable>,
 }
 
 impl Default for SessionBuilder {
@@ -140,7 +140,7 @@ pub fn encode(session: &Session) -> Vec<u8> {
 
 /// Appends the start, the session and the root around a payload of this kind, and returns the
 /// buffer.
-fn message(mut b: Builder, start: &Start, kind: u8, payload: Option<Written>) -> Vec<u8> {
+fn message(mut b: Builder, start: &Start, kind: u8, payload: Option<FinishedTable>) -> Vec<u8> {
     let start = write_start(&mut b, start);
     let table = b.start_table();
     push_offset(&mut b, 2, payload);
@@ -159,7 +159,7 @@ fn message(mut b: Builder, start: &Start, kind: u8, payload: Option<Written>) ->
 
 /// Appends the start. Fields are pushed by descending size, so that the table has no padding; the
 /// golden files depend on this order.
-fn write_start(b: &mut Builder, start: &Start) -> Written {
+fn write_start(b: &mut Builder, start: &Start) -> FinishedTable {
     let names = |b: &mut Builder, names: &[String]| {
         let texts: Vec<_> = names.iter().map(|n| b.create_shared_string(n)).collect();
         (!texts.is_empty()).then(|| b.create_vector(&texts))
@@ -203,7 +203,7 @@ fn shared(b: &mut Builder, text: &str) -> Option<WIPOffset<&'static str>> {
 
 type List = WIPOffset<Vector<'static, flatbuffers::ForwardsUOffset<TableFinishedWIPOffset>>>;
 
-fn list(b: &mut Builder, tables: &[Written]) -> Option<List> {
+fn list(b: &mut Builder, tables: &[FinishedTable]) -> Option<List> {
     (!tables.is_empty()).then(|| b.create_vector(tables))
 }
 

@@ -5,7 +5,7 @@ use model::limits::{SESSION_BYTES_MAX, SESSION_VALUES_MAX};
 use thiserror::Error;
 
 use crate::session::{Context, Mode, Operation, Payload, Session, SessionValue, Start, SyncOption};
-use crate::wire::{self, Carried, Names};
+use crate::wire::{self, Names, SessionPayload};
 
 /// Most names in one list: indices and groups of a start, items of a clean.
 pub const NAMES_MAX: usize = 1024;
@@ -95,9 +95,9 @@ pub fn verify<'a>(buffer: &'a [u8], limits: &Limits) -> Result<SessionView<'a>, 
     let session = message.full_session().ok_or(VerifyError::NotASession)?;
     let start = StartView::new(session.start().ok_or(VerifyError::NoStart)?)?;
     let payload = match session.payload() {
-        Carried::None => PayloadView::None,
-        Carried::SyncData(data) => PayloadView::Sync(SyncView::new(data, limits)?),
-        Carried::Cleans(cleans) => {
+        SessionPayload::None => PayloadView::None,
+        SessionPayload::SyncData(data) => PayloadView::Sync(SyncView::new(data, limits)?),
+        SessionPayload::Cleans(cleans) => {
             let items = cleans.items();
             let count = items.map_or(0, |i| i.len());
             if count > NAMES_MAX {
@@ -105,7 +105,9 @@ pub fn verify<'a>(buffer: &'a [u8], limits: &Limits) -> Result<SessionView<'a>, 
             }
             PayloadView::Cleans(items.iter().flatten().map(|c| c.index()).collect())
         }
-        Carried::Checksum(c) => PayloadView::Checksum { index: c.index(), checksum: c.checksum() },
+        SessionPayload::Checksum(c) => {
+            PayloadView::Checksum { index: c.index(), checksum: c.checksum() }
+        }
     };
     Ok(SessionView { start, payload })
 }

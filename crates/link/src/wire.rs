@@ -151,7 +151,7 @@ followed!(Message);
 
 /// The payload of a `FullSession`, by its type byte.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Carried<'a> {
+pub(crate) enum SessionPayload<'a> {
     None,
     SyncData(SyncData<'a>),
     Cleans(Cleans<'a>),
@@ -165,23 +165,23 @@ impl<'a> FullSession<'a> {
     }
 
     /// Returns the payload. The verifier has refused unknown types.
-    pub(crate) fn payload(&self) -> Carried<'a> {
+    pub(crate) fn payload(&self) -> SessionPayload<'a> {
         // SAFETY: slot and type as verified, for each type byte its own table.
         unsafe {
             match self.0.get::<u8>(slot(1), Some(0)) {
                 Some(PAYLOAD_SYNC_DATA) => self
                     .0
                     .get::<ForwardsUOffset<SyncData<'a>>>(slot(2), None)
-                    .map_or(Carried::None, Carried::SyncData),
+                    .map_or(SessionPayload::None, SessionPayload::SyncData),
                 Some(PAYLOAD_CLEANS) => self
                     .0
                     .get::<ForwardsUOffset<Cleans<'a>>>(slot(2), None)
-                    .map_or(Carried::None, Carried::Cleans),
+                    .map_or(SessionPayload::None, SessionPayload::Cleans),
                 Some(PAYLOAD_CHECKSUM) => self
                     .0
                     .get::<ForwardsUOffset<ChecksumModule<'a>>>(slot(2), None)
-                    .map_or(Carried::None, Carried::Checksum),
-                _ => Carried::None,
+                    .map_or(SessionPayload::None, SessionPayload::Checksum),
+                _ => SessionPayload::None,
             }
         }
     }

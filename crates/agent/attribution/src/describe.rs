@@ -10,9 +10,9 @@ use ring::digest::{SHA256, digest};
 
 use crate::clock::WallOffset;
 use crate::container;
-use crate::find::{Finding, Found, Reason};
+use crate::find::{FindOutcome, Found, Reason};
 use crate::hash::{Hashes, hex};
-use crate::image::{Ancestor, Image, Program, Sighting, Start};
+use crate::image::{Ancestor, Image, ObservedImage, Program, Start};
 use crate::limits;
 use crate::mask;
 
@@ -44,11 +44,11 @@ impl Describer {
     }
 
     /// Describes the process of a notification.
-    pub(crate) fn actor(&self, writer: &Writer, finding: &Finding) -> Actor {
+    pub(crate) fn actor(&self, writer: &Writer, finding: &FindOutcome) -> Actor {
         let (attribution, reason) = match finding {
-            Finding::Process(found) => return self.process(writer.pid, found),
-            Finding::Unknown(reason) => (Attribution::Unknown, *reason),
-            Finding::Uncertain(reason) => (Attribution::Uncertain, *reason),
+            FindOutcome::Process(found) => return self.process(writer.pid, found),
+            FindOutcome::Unknown(reason) => (Attribution::Unknown, *reason),
+            FindOutcome::Uncertain(reason) => (Attribution::Uncertain, *reason),
         };
         // The number alone says little, but it is what the kernel reported.
         let process =
@@ -112,7 +112,7 @@ impl Describer {
         each.map(|(ancestor, running)| self.ancestor(ancestor, running)).collect()
     }
 
-    fn is_own_container(&self, seen: &Sighting) -> bool {
+    fn is_own_container(&self, seen: &ObservedImage) -> bool {
         seen.image.container == self.container
     }
 
@@ -240,7 +240,7 @@ mod tests {
     use crate::image::{FileId, Login};
     use crate::message::Ids;
 
-    fn sighting(byte: u8, inode: u64) -> Arc<Sighting> {
+    fn sighting(byte: u8, inode: u64) -> Arc<ObservedImage> {
         let file = FileId { device: 0, inode, ctime_ns: 0 };
         let mut path = vec![byte; 4096];
         path[0] = b'a' + inode as u8;
@@ -251,7 +251,7 @@ mod tests {
             working_directory: vec![byte; 4096],
             ..Image::default()
         };
-        Arc::new(Sighting::of_reading(Arc::new(image)))
+        Arc::new(ObservedImage::of_reading(Arc::new(image)))
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
             };
             let describer = Describer::new(Vec::new());
             let writer = Writer { pid: 1, from_ns: 0, to_ns: 0 };
-            let actor = describer.actor(&writer, &Finding::Process(Box::new(found)));
+            let actor = describer.actor(&writer, &FindOutcome::Process(Box::new(found)));
             let bytes = serde_json::to_vec(&actor).unwrap().len();
             assert!(bytes > 30_000 && 9 * bytes < model::limits::DOCUMENT_BYTES_MAX, "{bytes}");
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::Writer;
 
-use crate::image::{Ancestor, Login, Sighting, Start};
+use crate::image::{Ancestor, Login, ObservedImage, Start};
 use crate::life::{Life, Phase};
 use crate::limits;
 use crate::message::Ids;
@@ -33,7 +33,7 @@ pub enum Reason {
 
 /// The outcome of a search.
 #[derive(Debug)]
-pub enum Finding {
+pub enum FindOutcome {
     Unknown(Reason),
     Uncertain(Reason),
     Process(Box<Found>),
@@ -44,7 +44,7 @@ pub enum Finding {
 pub struct Found {
     pub start: Start,
     /// Different images in force in the interval whose executable is known.
-    pub images: Vec<Arc<Sighting>>,
+    pub images: Vec<Arc<ObservedImage>>,
     /// Reason why a further image is not known.
     pub unknown_image: Option<Reason>,
     /// Different users in force in the interval; empty if one of them is not known.
@@ -60,14 +60,14 @@ pub struct Found {
 
 impl Table {
     /// Finds the process of a notification. The table must have passed the writer's interval.
-    pub fn find(&self, writer: &Writer) -> Finding {
+    pub fn find(&self, writer: &Writer) -> FindOutcome {
         let (from_ns, to_ns) = (writer.from_ns.min(writer.to_ns), writer.to_ns);
         if writer.pid == 0 {
-            return Finding::Unknown(Reason::OtherNamespace);
+            return FindOutcome::Unknown(Reason::OtherNamespace);
         }
         let with_delay = from_ns.saturating_sub(limits::CLOSE_DELAY_NS);
         if let Some((from, to)) = self.losses.within(with_delay, to_ns) {
-            return Finding::Uncertain(Reason::Incomplete(from, to));
+            return FindOutcome::Uncertain(Reason::Incomplete(from, to));
         }
         let lives = self.lives.get(&writer.pid).map(Vec::as_slice).unwrap_or_default();
         let mut in_force = lives.iter().filter(|life| {
@@ -76,14 +76,14 @@ impl Table {
             life.from_ns <= to_ns && !over
         });
         match (in_force.next(), in_force.next()) {
-            (None, _) => Finding::Unknown(Reason::Gone),
+            (None, _) => FindOutcome::Unknown(Reason::Gone),
             (Some(life), None) => {
                 let mut found = find_within(life, with_delay, to_ns);
                 let running = |ancestor: &Arc<Ancestor>| self.is_running(ancestor, with_delay);
                 found.ancestors_running = life.ancestors.iter().map(running).collect();
-                Finding::Process(Box::new(found))
+                FindOutcome::Process(Box::new(found))
             }
-            (Some(_), Some(_)) => Finding::Uncertain(Reason::Reused),
+            (Some(_), Some(_)) => FindOutcome::Uncertain(Reason::Reused),
         }
     }
 

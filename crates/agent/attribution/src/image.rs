@@ -47,7 +47,7 @@ pub struct Image {
 
 /// An image in one process, as `/proc` showed it there.
 #[derive(Debug)]
-pub struct Sighting {
+pub struct ObservedImage {
     pub image: Arc<Image>,
     /// Time at which `/proc` had been read, nanoseconds of `CLOCK_MONOTONIC`.
     pub at_ns: u64,
@@ -56,7 +56,7 @@ pub struct Sighting {
     doubtful: AtomicBool,
 }
 
-impl Sighting {
+impl ObservedImage {
     /// Returns the sighting of an image that was read in the process itself.
     pub fn of_reading(image: Arc<Image>) -> Self {
         let at_ns = image.read_ns;
@@ -93,7 +93,7 @@ impl Sighting {
 pub struct Ancestor {
     pub pid: u32,
     pub start: Start,
-    pub image: Option<Arc<Sighting>>,
+    pub image: Option<Arc<ObservedImage>>,
     /// Effective user then; `None` if it is not known.
     pub user: Option<u32>,
 }

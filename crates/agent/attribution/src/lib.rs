@@ -50,7 +50,7 @@ use model::{Actor, Attribution as Certainty, Writer};
 use crate::connector::Connector;
 use crate::describe::Describer;
 pub use crate::error::AttributionError;
-use crate::find::{Finding, Reason};
+use crate::find::{FindOutcome, Reason};
 pub use crate::priority::Priority;
 use crate::reader::{Reader, Shared};
 
@@ -144,8 +144,8 @@ impl Attribution {
     /// Returns the time at which the last candidate of a writer was read.
     fn read_ns(&self, writer: &Writer) -> Option<u64> {
         match self.shared.table.lock().find(writer) {
-            Finding::Process(found) => Some(found.read_ns),
-            Finding::Unknown(_) | Finding::Uncertain(_) => None,
+            FindOutcome::Process(found) => Some(found.read_ns),
+            FindOutcome::Unknown(_) | FindOutcome::Uncertain(_) => None,
         }
     }
 
@@ -153,7 +153,7 @@ impl Attribution {
         let finding = if passed {
             self.shared.table.lock().find(writer)
         } else {
-            Finding::Unknown(Reason::Behind)
+            FindOutcome::Unknown(Reason::Behind)
         };
         let actor = self.describer.actor(writer, &finding);
         if let Some(count) = self.counts.get(counter(actor.attribution)) {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::image::{Ancestor, Login, Sighting, Start};
+use crate::image::{Ancestor, Login, ObservedImage, Start};
 use crate::limits;
 use crate::message::Ids;
 
@@ -12,7 +12,7 @@ use crate::message::Ids;
 pub(crate) struct Phase {
     pub(crate) from_ns: u64,
     /// `None` if `/proc` could not be read.
-    pub(crate) image: Option<Arc<Sighting>>,
+    pub(crate) image: Option<Arc<ObservedImage>>,
     pub(crate) ids: Option<Ids>,
     /// Time at which `ids` were read from `/proc`; 0 if a message named them.
     pub(crate) ids_read_ns: u64,
@@ -56,7 +56,7 @@ impl Life {
         self.phases.back()
     }
 
-    pub(crate) fn last_image(&self) -> Option<&Arc<Sighting>> {
+    pub(crate) fn last_image(&self) -> Option<&Arc<ObservedImage>> {
         self.last()?.image.as_ref()
     }
 
@@ -64,12 +64,13 @@ impl Life {
     /// executable is another one.
     pub(crate) fn doubt(&self) {
         let mut replaced_ns = None;
-        let mut last: Option<&Arc<Sighting>> = None;
+        let mut last: Option<&Arc<ObservedImage>> = None;
         for phase in self.phases.iter().rev() {
             // Phases of one image differ in their users.
             let new =
                 phase.image.as_ref().filter(|i| last.is_none_or(|last| !Arc::ptr_eq(i, last)));
-            let trusted = |seen: &Sighting| replaced_ns.is_some_and(|ns| !is_inside_exec(seen, ns));
+            let trusted =
+                |seen: &ObservedImage| replaced_ns.is_some_and(|ns| !is_inside_exec(seen, ns));
             if new.is_some_and(|seen| trusted(seen)) {
                 return;
             }
@@ -99,6 +100,6 @@ impl Life {
 }
 
 /// Returns true if an exec that ended at this time may have begun before the image was read.
-pub(crate) fn is_inside_exec(seen: &Sighting, ended_ns: u64) -> bool {
+pub(crate) fn is_inside_exec(seen: &ObservedImage, ended_ns: u64) -> bool {
     !seen.image.kernel && ended_ns.saturating_sub(seen.at_ns) < limits::EXEC_WINDOW_NS
 }

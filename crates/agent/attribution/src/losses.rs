@@ -7,11 +7,11 @@ use crate::message::Message;
 
 /// Intervals in which the table is incomplete, nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug, Default)]
-pub(crate) struct Losses {
+pub(crate) struct LossIntervals {
     intervals: VecDeque<(u64, u64)>,
 }
 
-impl Losses {
+impl LossIntervals {
     pub(crate) fn add(&mut self, from_ns: u64, to_ns: u64) {
         self.intervals.push_back((from_ns, to_ns));
         if self.intervals.len() > limits::LOSSES_MAX

@@ -40,7 +40,7 @@ pub struct Task {
 
 impl Task {
     /// Returns true if the task is the first thread of its process, which has the process's number.
-    pub fn leads(self) -> bool {
+    pub fn is_leader(self) -> bool {
         self.tid == self.pid
     }
 }

@@ -22,7 +22,7 @@ use crate::limits;
 use crate::losses::Sequences;
 use crate::message::{Kind, Message};
 use crate::read;
-use crate::table::{Executable, Fresh, Table};
+use crate::table::{Executable, ProcReading, Table};
 
 /// Most ended processes that are removed before the socket is read again.
 const REMOVED_AT_ONCE: usize = 256;
@@ -174,16 +174,16 @@ impl Reader {
             self.lose();
         }
         let fresh = match message.kind {
-            Kind::Fork { parent, child } if child.leads() => {
+            Kind::Fork { parent, child } if child.is_leader() => {
                 let file = read::executable(child.pid);
                 let executable = Executable { file, read_ns: clock::monotonic_ns() };
                 let needs_users = self.shared.table.lock().needs_users(parent.pid);
                 let users = needs_users.then(|| read::users(child.pid)).flatten();
-                Fresh::Child(executable, users)
+                ProcReading::Child(executable, users)
             }
-            Kind::Exec(task) => Fresh::Process(read::process(task.pid)),
-            Kind::Uid(task, _) => Fresh::Users(read::users(task.pid)),
-            Kind::Fork { .. } | Kind::Exit(_) => Fresh::Nothing,
+            Kind::Exec(task) => ProcReading::Process(read::process(task.pid)),
+            Kind::Uid(task, _) => ProcReading::Users(read::users(task.pid)),
+            Kind::Fork { .. } | Kind::Exit(_) => ProcReading::Nothing,
             Kind::Gid(_) | Kind::Sid(_) | Kind::Comm(_) | Kind::Acknowledged(_) | Kind::Other => {
                 return;
             }

@@ -25,10 +25,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::image::{Ancestor, FileId, Image, Login, Sighting, Start};
+use crate::image::{Ancestor, FileId, Image, Login, ObservedImage, Start};
 use crate::life::{Life, Phase, is_inside_exec};
 use crate::limits;
-use crate::losses::Losses;
+use crate::losses::LossIntervals;
 use crate::message::{Ids, Kind, Message, Task};
 
 /// A process as `/proc` describes it.
@@ -45,7 +45,7 @@ pub struct Reading {
 
 /// A reading of `/proc` for a message.
 #[derive(Debug, Clone, Default)]
-pub enum Fresh {
+pub enum ProcReading {
     #[default]
     Nothing,
     /// EXEC: the process; `None` if it was gone.
@@ -78,7 +78,7 @@ pub struct Users {
 
 /// An ended process that is due for removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedProcess {
     pub pid: u32,
     serial: u64,
     at_ns: u64,
@@ -88,10 +88,10 @@ pub struct Ended {
 #[derive(Debug, Default)]
 pub struct Table {
     pub(crate) lives: HashMap<u32, Vec<Life>>,
-    pub(crate) losses: Losses,
+    pub(crate) losses: LossIntervals,
     count: usize,
     serial: u64,
-    ended: VecDeque<Ended>,
+    ended: VecDeque<EndedProcess>,
     refused: u64,
 }
 
@@ -114,20 +114,22 @@ impl Table {
     }
 
     /// Applies a message, with what was read from `/proc` for it.
-    pub fn apply(&mut self, message: &Message, fresh: Fresh) {
+    pub fn apply(&mut self, message: &Message, fresh: ProcReading) {
         match (message.kind, fresh) {
-            (Kind::Fork { parent, child }, Fresh::Child(executable, users)) if child.leads() => {
+            (Kind::Fork { parent, child }, ProcReading::Child(executable, users))
+                if child.is_leader() =>
+            {
                 self.fork(parent, child.pid, message.at_ns, executable, users);
             }
-            (Kind::Fork { child, .. }, _) if !child.leads() => {
+            (Kind::Fork { child, .. }, _) if !child.is_leader() => {
                 if let Some(life) = self.current(child.pid) {
                     life.threaded = true;
                 }
             }
-            (Kind::Exec(task), Fresh::Process(reading)) => {
+            (Kind::Exec(task), ProcReading::Process(reading)) => {
                 self.exec(task.pid, message.at_ns, reading);
             }
-            (Kind::Uid(task, ids), Fresh::Users(users)) => {
+            (Kind::Uid(task, ids), ProcReading::Users(users)) => {
                 self.set_ids(task, message.at_ns, ids, users);
             }
             (Kind::Exit(task), _) => self.exit(task, message.at_ns),
@@ -188,7 +190,7 @@ impl Table {
             life.threaded |= reading.threads > 1;
             life.push(Phase {
                 from_ns: to_ns,
-                image: reading.image.clone().map(Sighting::of_reading).map(Arc::new),
+                image: reading.image.clone().map(ObservedImage::of_reading).map(Arc::new),
                 ids: Some(reading.ids),
                 ids_read_ns: 0,
                 login: Some(reading.login),
@@ -234,8 +236,8 @@ impl Table {
         // The parent of a process that was cloned with CLONE_PARENT is not the process that it is
         // a copy of, and the message names only the parent.
         let image = phase.image.filter(|seen| seen.has_file(executable.file));
-        let inherit = |seen: Arc<Sighting>| {
-            Arc::new(Sighting::inherited(seen.image.clone(), executable.read_ns))
+        let inherit = |seen: Arc<ObservedImage>| {
+            Arc::new(ObservedImage::inherited(seen.image.clone(), executable.read_ns))
         };
         let image = image.map(inherit);
         let ids_read_ns = users.map_or(0, |users| users.read_ns);
@@ -268,7 +270,7 @@ impl Table {
         let read_ns = image.as_ref().map_or(u64::MAX, |image| image.read_ns);
         let phase = Phase {
             from_ns: at_ns,
-            image: image.map(Sighting::of_reading).map(Arc::new),
+            image: image.map(ObservedImage::of_reading).map(Arc::new),
             ids: ids.or(reading.as_ref().map(|reading| reading.ids)),
             ids_read_ns: if ids.is_none() { read_ns } else { ids_read_ns },
             login: reading.as_ref().map(|reading| reading.login).or(login),
@@ -284,7 +286,7 @@ impl Table {
         let Some(life) = self.current(task.pid) else { return };
         let users = users.filter(|users| is_same_process(life.start, users.start, at_ns));
         let login = users.map(|users| users.login);
-        if !task.leads() {
+        if !task.is_leader() {
             if !life.thread_ids.contains(&ids) && life.thread_ids.len() <= limits::THREAD_IDS_MAX {
                 life.thread_ids.push(ids);
             }
@@ -321,10 +323,10 @@ impl Table {
     fn exit(&mut self, task: Task, at_ns: u64) {
         let Some(life) = self.current(task.pid) else { return };
         // A thread that ends after the first one shows that the process went on.
-        if !task.leads() && life.ended_ns.is_none() {
+        if !task.is_leader() && life.ended_ns.is_none() {
             return;
         }
-        let ended = Ended { pid: task.pid, serial: life.serial, at_ns };
+        let ended = EndedProcess { pid: task.pid, serial: life.serial, at_ns };
         if life.ended_ns.replace(at_ns).is_none() {
             self.ended.push_back(ended);
         }
@@ -333,7 +335,7 @@ impl Table {
     /// Returns the ended processes that are due for removal, at most `most`. The caller checks
     /// those that were threaded against `/proc` and passes each to [`Table::remove`] or
     /// [`Table::keep`].
-    pub fn due(&mut self, now_ns: u64, most: usize) -> Vec<(Ended, bool)> {
+    pub fn due(&mut self, now_ns: u64, most: usize) -> Vec<(EndedProcess, bool)> {
         let mut due = Vec::new();
         while let Some(ended) = self.ended.front().copied()
             && ended.at_ns + limits::ENDED_KEPT_NS <= now_ns
@@ -343,7 +345,7 @@ impl Table {
             let Some(life) = self.ended_life(ended) else { continue };
             let (last_ns, threaded) = (life.ended_ns.unwrap_or(0), life.threaded);
             if last_ns > ended.at_ns {
-                self.ended.push_back(Ended { at_ns: last_ns, ..ended });
+                self.ended.push_back(EndedProcess { at_ns: last_ns, ..ended });
             } else {
                 due.push((ended, threaded));
             }
@@ -352,7 +354,7 @@ impl Table {
     }
 
     /// Removes an ended process.
-    pub fn remove(&mut self, ended: Ended) {
+    pub fn remove(&mut self, ended: EndedProcess) {
         if self.ended_life(ended).is_none() {
             return;
         }
@@ -365,14 +367,14 @@ impl Table {
     }
 
     /// Keeps a process that goes on after the end of its first thread.
-    pub fn keep(&mut self, ended: Ended, now_ns: u64) {
+    pub fn keep(&mut self, ended: EndedProcess, now_ns: u64) {
         if self.ended_life(ended).is_some() {
-            self.ended.push_back(Ended { at_ns: now_ns, ..ended });
+            self.ended.push_back(EndedProcess { at_ns: now_ns, ..ended });
         }
     }
 
     /// Returns the process that an entry of the queue refers to, unless it went on.
-    fn ended_life(&self, ended: Ended) -> Option<&Life> {
+    fn ended_life(&self, ended: EndedProcess) -> Option<&Life> {
         let lives = self.lives.get(&ended.pid)?;
         lives.iter().find(|life| life.serial == ended.serial && life.ended_ns.is_some())
     }
@@ -403,7 +405,7 @@ impl Table {
             && before.ended_ns.is_none()
         {
             before.ended_ns = Some(from_ns);
-            self.ended.push_back(Ended { pid, serial: before.serial, at_ns: from_ns });
+            self.ended.push_back(EndedProcess { pid, serial: before.serial, at_ns: from_ns });
         }
         self.serial += 1;
         self.count += 1;
@@ -452,7 +454,7 @@ fn ancestors_listed(pid: u32, listed: &HashMap<u32, &Reading>) -> Arc<[Arc<Ances
         && let Some(parent) = listed.get(&pid)
         && ancestors.len() < limits::ANCESTORS_MAX
     {
-        let image = parent.image.clone().map(Sighting::of_reading).map(Arc::new);
+        let image = parent.image.clone().map(ObservedImage::of_reading).map(Arc::new);
         let user = Some(parent.ids.effective);
         ancestors.push(Arc::new(Ancestor { pid, start: parent.start, image, user }));
         child = Some(parent);

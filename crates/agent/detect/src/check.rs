@@ -93,7 +93,7 @@ struct Group {
 }
 
 /// The outcome of opening a directory of the baseline.
-enum Located {
+enum LocateOutcome {
     Open(Box<Open>),
     /// It is gone, replaced, or on another device: its own name is to be checked. `true` if what it
     /// leads to is to be compared too, because a link may be in the way.
@@ -139,9 +139,11 @@ impl Walk<'_, '_> {
             }
             self.path.clone_from(&directory);
             match self.locate(&base, before)? {
-                Located::Open(open) => self.check_names(&base, *open, group)?,
-                Located::Elsewhere(deep) => self.check_own_name(&directory, deep, &mut groups),
-                Located::Left => {}
+                LocateOutcome::Open(open) => self.check_names(&base, *open, group)?,
+                LocateOutcome::Elsewhere(deep) => {
+                    self.check_own_name(&directory, deep, &mut groups);
+                }
+                LocateOutcome::Left => {}
             }
         }
         self.finish()
@@ -168,13 +170,13 @@ impl Walk<'_, '_> {
     ) -> Result<(), ScanError> {
         self.path = check.key.path();
         let before = match self.locate(base, root)? {
-            Located::Open(open) => open.before,
-            Located::Elsewhere(deep) => {
+            LocateOutcome::Open(open) => open.before,
+            LocateOutcome::Elsewhere(deep) => {
                 let path = self.path.clone();
                 self.check_own_name(&path, deep, groups);
                 return Ok(());
             }
-            Located::Left => return Ok(()),
+            LocateOutcome::Left => return Ok(()),
         };
         let child =
             Child { error: before.error, device_before: Some(before.device), ..Child::default() };
@@ -186,7 +188,7 @@ impl Walk<'_, '_> {
     }
 
     /// Opens the directory at `self.path`, if it is the one in the baseline.
-    fn locate(&mut self, base: &Arc<Base>, root: &Observation) -> Result<Located, ScanError> {
+    fn locate(&mut self, base: &Arc<Base>, root: &Observation) -> Result<LocateOutcome, ScanError> {
         let relative = self.path.get(base.prefix..).unwrap_or_default();
         let relative = relative.strip_prefix(b"/").unwrap_or(relative);
         let before = if relative.is_empty() {
@@ -194,35 +196,35 @@ impl Walk<'_, '_> {
         } else {
             let key = ItemKey::of_path(&self.path);
             let item = self.cx.baseline.item(&key).map_err(ScanError::Baseline)?;
-            let Some(item) = item else { return Ok(Located::Elsewhere(false)) };
+            let Some(item) = item else { return Ok(LocateOutcome::Elsewhere(false)) };
             item
         };
         let max_depth = self.root.rule.watch.max_depth;
         if max_depth.is_some_and(|max| self.depth_of_path() >= max) {
-            return Ok(Located::Left);
+            return Ok(LocateOutcome::Left);
         }
         let opened = open::directory_below(base.fd.as_fd(), relative)
             .and_then(|fd| open::stat_of(fd.as_fd()).map(|stat| (fd, stat)));
         let (fd, stat) = match opened {
             Ok(opened) => opened,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-                return Ok(Located::Elsewhere(self.root.rule.watch.follow_symlinks));
+                return Ok(LocateOutcome::Elsewhere(self.root.rule.watch.follow_symlinks));
             }
             Err(error) => {
                 let device_before = Some(before.device);
                 let child = Child { error: before.error, device_before, ..Child::default() };
                 self.cannot_enter(error, child)?;
-                return Ok(Located::Left);
+                return Ok(LocateOutcome::Left);
             }
         };
         if (before.device, before.inode) != (stat.device, stat.inode) {
-            return Ok(Located::Elsewhere(false));
+            return Ok(LocateOutcome::Elsewhere(false));
         }
         let mounted = stat.device != root.device;
         if mounted && (self.root.rule.watch.one_file_system || observe::is_pseudo(fd.as_fd())) {
-            return Ok(Located::Left);
+            return Ok(LocateOutcome::Left);
         }
-        Ok(Located::Open(Box::new(Open { fd, stat, before })))
+        Ok(LocateOutcome::Open(Box::new(Open { fd, stat, before })))
     }
 
     /// Returns the number of levels between the root and `self.path`.
@@ -286,7 +288,7 @@ impl Walk<'_, '_> {
         let Some(targeted) = &self.cx.targeted else { return };
         let seen = targeted.seen.get(&key).filter(|seen| seen.is_transient);
         let seen = seen.map(|seen| self.attributed(seen));
-        let left_out = self.root.leaves_out(&directory.path, name);
+        let left_out = self.root.excludes(&directory.path, name);
         if seen.is_none() || left_out || !self.is_selected(directory, name, false) {
             return;
         }

@@ -11,11 +11,11 @@ use observe::{Directory, ReadJob, Stat, XattrSource, open};
 use rustix::io::Errno;
 
 use crate::report::{GapKind, ScanError};
-use crate::walk::{Child, Novelty, Walk};
+use crate::walk::{Child, DirectoryDifference, Walk};
 use crate::{merge, rehash};
 
 /// An entry being compared.
-struct At<'e> {
+struct ComparedEntry<'e> {
     directory: &'e Arc<Directory>,
     name: &'e [u8],
     stat: Stat,
@@ -32,7 +32,7 @@ impl Walk<'_, '_> {
         stat: Result<Stat, Errno>,
         before: Option<Box<Observation>>,
     ) -> Result<(), ScanError> {
-        if self.root.leaves_out(&directory.path, name) {
+        if self.root.excludes(&directory.path, name) {
             return Ok(());
         }
         if directory.path.len() + 1 + name.len() > PATH_BYTES_MAX {
@@ -54,7 +54,7 @@ impl Walk<'_, '_> {
                 None => Ok(()),
             };
         }
-        let mut at = At { directory, name, stat, before, renumbered: false };
+        let mut at = ComparedEntry { directory, name, stat, before, renumbered: false };
         if is_directory {
             return self.subdirectory(at);
         }
@@ -77,7 +77,7 @@ impl Walk<'_, '_> {
         item: Option<&mut BaselineItem>,
     ) -> Result<(), ScanError> {
         let Some(item) = item else { return Ok(()) };
-        if item.name.is_empty() || self.root.leaves_out(&directory.path, &item.name) {
+        if item.name.is_empty() || self.root.excludes(&directory.path, &item.name) {
             return Ok(());
         }
         if self.is_overtaken(&directory.path, &item.name) {
@@ -161,7 +161,7 @@ impl Walk<'_, '_> {
     }
 
     /// Replaces the device number in the baseline if its file system was renumbered.
-    fn update_device(&mut self, at: &mut At<'_>) -> Result<(), ScanError> {
+    fn update_device(&mut self, at: &mut ComparedEntry<'_>) -> Result<(), ScanError> {
         let Some(before) = &mut at.before else { return Ok(()) };
         if before.device == at.stat.device {
             return Ok(());
@@ -178,7 +178,7 @@ impl Walk<'_, '_> {
     /// rule's file system or depth limit excludes it, the items below it are dropped without a
     /// change. If its file system is missing or another one, a gap is reported and the baseline is
     /// kept.
-    fn subdirectory(&mut self, mut at: At<'_>) -> Result<(), ScanError> {
+    fn subdirectory(&mut self, mut at: ComparedEntry<'_>) -> Result<(), ScanError> {
         let (directory, name, stat) = (at.directory, at.name, at.stat);
         self.counts.directories += 1;
         let known = at.before.as_ref().filter(|b| b.kind == Kind::Directory);
@@ -186,7 +186,7 @@ impl Walk<'_, '_> {
             error: known.and_then(|b| b.error),
             device_before: known.map(|b| b.device),
             mount: stat.device != directory.device,
-            novelty: known.map_or(Novelty::New, |b| novelty(b, &stat)),
+            novelty: known.map_or(DirectoryDifference::New, |b| novelty(b, &stat)),
             ..Child::default()
         };
         if let Some(before) = known {
@@ -209,7 +209,11 @@ impl Walk<'_, '_> {
     }
 
     /// Compares an entry of which only stat and extended attributes are read.
-    fn settle_stat(&mut self, at: At<'_>, mut now: Observation) -> Result<(), ScanError> {
+    fn settle_stat(
+        &mut self,
+        at: ComparedEntry<'_>,
+        mut now: Observation,
+    ) -> Result<(), ScanError> {
         let unchanged = at.before.as_ref().is_some_and(|b| b.same_stat(&now));
         match at.before {
             Some(before) if unchanged => {
@@ -230,7 +234,7 @@ impl Walk<'_, '_> {
     }
 
     /// Compares a link, pipe, socket or device, which is never opened.
-    fn other(&mut self, at: At<'_>) -> Result<(), ScanError> {
+    fn other(&mut self, at: ComparedEntry<'_>) -> Result<(), ScanError> {
         self.counts.others += 1;
         let mut now = at.stat.observation(self.read_options.racy_from_ns);
         let unchanged = at.before.as_ref().is_some_and(|b| b.same_stat(&now));
@@ -247,13 +251,13 @@ impl Walk<'_, '_> {
 
     /// Compares a link under a rule that follows links. A file behind it is observed as if it were
     /// the entry. A directory behind it is entered as well.
-    fn follow(&mut self, at: At<'_>) -> Result<(), ScanError> {
+    fn follow(&mut self, at: ComparedEntry<'_>) -> Result<(), ScanError> {
         let parent = at.directory.fd.as_fd();
         let target = open::stat_at(parent, at.name, true);
         let text = open::link(parent, at.name);
         match (target, text) {
             (Ok(stat), Ok(text)) if stat.kind == Kind::File => {
-                self.file(At { stat, ..at }, Some(text))
+                self.file(ComparedEntry { stat, ..at }, Some(text))
             }
             (Ok(stat), Ok(_)) if stat.kind == Kind::Directory => {
                 if self.may_descend() {
@@ -278,7 +282,7 @@ impl Walk<'_, '_> {
     }
 
     /// Compares a regular file. If its content must be read, it is queued for the readers.
-    fn file(&mut self, at: At<'_>, target: Option<Vec<u8>>) -> Result<(), ScanError> {
+    fn file(&mut self, at: ComparedEntry<'_>, target: Option<Vec<u8>>) -> Result<(), ScanError> {
         self.counts.files += 1;
         let mut now = at.stat.observation(self.read_options.racy_from_ns);
         let large =
@@ -327,7 +331,7 @@ impl Walk<'_, '_> {
 
     /// In a targeted check, returns true if a file is too large to be read now, and adds it to the
     /// files to be checked later.
-    fn is_postponed(&mut self, at: &At<'_>) -> bool {
+    fn is_postponed(&mut self, at: &ComparedEntry<'_>) -> bool {
         let Some(targeted) = &mut self.cx.targeted else { return false };
         if at.stat.size <= targeted.large_bytes {
             return false;
@@ -349,18 +353,22 @@ impl Walk<'_, '_> {
 }
 
 /// Compares a directory's stat with its baseline.
-fn novelty(before: &Observation, now: &Stat) -> Novelty {
+fn novelty(before: &Observation, now: &Stat) -> DirectoryDifference {
     if (before.device, before.inode) != (now.device, now.inode) {
-        return Novelty::New;
+        return DirectoryDifference::New;
     }
     let same = (before.mode, before.uid, before.gid) == (now.mode, now.uid, now.gid);
-    if same && before.error.is_none() { Novelty::Known } else { Novelty::Changed }
+    if same && before.error.is_none() {
+        DirectoryDifference::Known
+    } else {
+        DirectoryDifference::Changed
+    }
 }
 
 /// Compares the stat of a link to a directory with its baseline.
-fn link_novelty(before: Option<&Observation>, now: &Stat) -> Novelty {
+fn link_novelty(before: Option<&Observation>, now: &Stat) -> DirectoryDifference {
     let same = before.is_some_and(|b| b.inode == now.inode);
-    if same { Novelty::Known } else { Novelty::New }
+    if same { DirectoryDifference::Known } else { DirectoryDifference::New }
 }
 
 /// Returns true if the baseline may hold items below an item of this kind. A link counts because it

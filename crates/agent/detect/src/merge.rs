@@ -10,7 +10,7 @@ use crate::rules::Attribute;
 
 /// A name of the disk, the baseline or both, as indexes into the listing and the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Met {
+pub(crate) enum MergedName {
     /// On the disk only: index into the listing.
     New(usize),
     /// In both: indexes into listing and baseline.
@@ -31,7 +31,7 @@ pub(crate) fn next(
     listing: &Listing,
     items: &[BaselineItem],
     at: &mut (usize, usize),
-) -> Option<Met> {
+) -> Option<MergedName> {
     let entry = listing.get(at.0).map(|(name, _)| name);
     let item = items.get(at.1).map(|i| i.name.as_slice());
     let order = match (entry, item) {
@@ -44,15 +44,15 @@ pub(crate) fn next(
     Some(match order {
         Ordering::Less => {
             at.0 += 1;
-            Met::New(entry)
+            MergedName::New(entry)
         }
         Ordering::Equal => {
             *at = (entry + 1, item + 1);
-            Met::Both(entry, item)
+            MergedName::Both(entry, item)
         }
         Ordering::Greater => {
             at.1 += 1;
-            Met::Gone(item)
+            MergedName::Gone(item)
         }
     })
 }
@@ -117,7 +117,7 @@ pub(crate) fn judge(
     let counted = mask.apply(fields);
     if !counted.is_empty() {
         Verdict::Modified(counted)
-    } else if renumbered || !fields.is_empty() || told_differs(before, now) {
+    } else if renumbered || !fields.is_empty() || report_differs(before, now) {
         Verdict::Quiet
     } else if before == now {
         Verdict::Same
@@ -134,7 +134,7 @@ fn limit_moved(before: &Observation, now: &Observation, fields: Fields) -> bool 
 
 /// Returns true if the documents differ although no field does, for example because a digest was
 /// added.
-fn told_differs(before: &Observation, now: &Observation) -> bool {
+fn report_differs(before: &Observation, now: &Observation) -> bool {
     before.hashes != now.hashes || (before.error != now.error && now.kind != Kind::Directory)
 }
 

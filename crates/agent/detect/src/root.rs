@@ -45,12 +45,12 @@ pub(crate) struct Root {
 
 impl Root {
     /// Returns true if another root covers this entry.
-    pub(crate) fn leaves_out(&self, directory: &[u8], name: &[u8]) -> bool {
+    pub(crate) fn excludes(&self, directory: &[u8], name: &[u8]) -> bool {
         self.nested.iter().any(|n| n.directory == directory && n.name == name)
     }
 
     /// Returns true if another root answers for this whole directory.
-    pub(crate) fn leaves_out_below(&self, directory: &[u8]) -> bool {
+    pub(crate) fn excludes_below(&self, directory: &[u8]) -> bool {
         self.nested.iter().any(|n| is_at_or_below(directory, &n.path()))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::notification::Seen;
+use model::notification::Detection;
 use model::traits::BaselineItem;
 use model::{Change, ChangeKind, Fields, ItemKey, Observation, ObserveError, Op};
 use observe::{ReadOutcome, ReadResult};
@@ -46,21 +46,21 @@ impl Walk<'_, '_> {
     }
 
     /// Returns what is known about the change of an item. `None` if a scan found it.
-    fn seen(&self, key: &ItemKey, found_at_us: u64) -> Option<Arc<Seen>> {
+    fn seen(&self, key: &ItemKey, found_at_us: u64) -> Option<Arc<Detection>> {
         let targeted = self.cx.targeted.as_ref()?;
         let seen = targeted.seen.get(key).map(|seen| self.attributed(seen));
         Some(seen.unwrap_or_else(|| {
             let (first_us, last_us) = (found_at_us, found_at_us);
-            Arc::new(Seen { first_us, last_us, ..Seen::default() })
+            Arc::new(Detection { first_us, last_us, ..Detection::default() })
         }))
     }
 
     /// Returns what is known about a change, without writers if the rule leaves them out.
-    pub(crate) fn attributed(&self, seen: &Arc<Seen>) -> Arc<Seen> {
+    pub(crate) fn attributed(&self, seen: &Arc<Detection>) -> Arc<Detection> {
         if self.root.rule.watch.attribution {
             return Arc::clone(seen);
         }
-        Arc::new(Seen { actors: Vec::new(), more_actors: 0, ..Seen::clone(seen) })
+        Arc::new(Detection { actors: Vec::new(), more_actors: 0, ..Detection::clone(seen) })
     }
 
     /// Compares an item's observations before and now, and writes the operation that results, if
@@ -154,11 +154,11 @@ impl Walk<'_, '_> {
         let below = self.cx.baseline.directories_below(directory).map_err(ScanError::Baseline)?;
         let mut items: Vec<BaselineItem> = Vec::new();
         for directory in below.iter().map(Vec::as_slice).chain([directory]) {
-            if self.root.leaves_out_below(directory) {
+            if self.root.excludes_below(directory) {
                 continue;
             }
             self.cx.baseline.directory(directory, &mut items).map_err(ScanError::Baseline)?;
-            items.retain(|i| !i.name.is_empty() && !self.root.leaves_out(directory, &i.name));
+            items.retain(|i| !i.name.is_empty() && !self.root.excludes(directory, &i.name));
             for item in items.drain(..) {
                 self.delete(directory, &item.name, item.observation, reported)?;
             }

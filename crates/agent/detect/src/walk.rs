@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use env::clock::Clock;
-use model::notification::{Check, Seen};
+use model::notification::{Check, Detection};
 use model::traits::BaselineItem;
 use model::{Baseline, DirectoryHandles, ItemKey, Observation, ObserveError, Op};
 use observe::{
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::gaps::Gaps;
 use crate::limits;
-use crate::merge::{self, Met};
+use crate::merge::{self, MergedName};
 use crate::ports::Interrupt;
 use crate::rehash::{self, Schedule};
 use crate::report::{Counts, Gap, GapKind, Progress, ScanError};
@@ -54,7 +54,7 @@ pub(crate) struct Context<'a> {
 pub(crate) struct Targeted {
     /// Notices of the names to be checked. A name without an entry was found because its
     /// directory was compared: its writer is not known.
-    pub(crate) seen: HashMap<ItemKey, Arc<Seen>>,
+    pub(crate) seen: HashMap<ItemKey, Arc<Detection>>,
     /// Files that changed while they were read.
     pub(crate) unsettled: Vec<ItemKey>,
     /// Files that were created and removed before they could be compared.
@@ -77,7 +77,7 @@ pub(crate) struct Base {
 /// Difference of a directory's stat from its baseline, which decides whether a check of its name
 /// enters it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Novelty {
+pub(crate) enum DirectoryDifference {
     #[default]
     Known,
     /// Mode or owner differ, or it could not be read before: its entries are compared.
@@ -97,7 +97,7 @@ pub(crate) struct Child {
     pub(crate) mount: bool,
     /// True if it is entered through a link.
     pub(crate) link: bool,
-    pub(crate) novelty: Novelty,
+    pub(crate) novelty: DirectoryDifference,
 }
 
 /// The directories to enter from one directory.
@@ -123,7 +123,7 @@ struct Frame {
     id: (u64, u64),
     children: Children,
     next: usize,
-    /// True if all children are entered, false if only those that are not [`Novelty::Known`].
+    /// True if all children are entered, false if only those that are not [`DirectoryDifference::Known`].
     deep: bool,
 }
 
@@ -227,10 +227,10 @@ impl<'c, 'a> Walk<'c, 'a> {
                 continue;
             };
             frame.next += 1;
-            if !frame.deep && child.novelty == Novelty::Known {
+            if !frame.deep && child.novelty == DirectoryDifference::Known {
                 continue;
             }
-            let deep = frame.deep || child.novelty == Novelty::New;
+            let deep = frame.deep || child.novelty == DirectoryDifference::New;
             let (start, length) = child.name;
             let name = frame.children.names.get(start..start + length).unwrap_or_default();
             if !self.path.ends_with(b"/") {
@@ -360,12 +360,12 @@ impl<'c, 'a> Walk<'c, 'a> {
         let mut at = (0, 0);
         while let Some(met) = merge::next(listing, items, &mut at) {
             match met {
-                Met::New(i) => self.listed(directory, listing.get(i), None)?,
-                Met::Both(i, item) => {
+                MergedName::New(i) => self.listed(directory, listing.get(i), None)?,
+                MergedName::Both(i, item) => {
                     let before = items.get_mut(item).map(merge::take_observation);
                     self.listed(directory, listing.get(i), before)?;
                 }
-                Met::Gone(i) => self.missing(directory, items.get_mut(i))?,
+                MergedName::Gone(i) => self.missing(directory, items.get_mut(i))?,
             }
         }
         self.collect()

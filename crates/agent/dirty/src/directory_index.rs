@@ -32,11 +32,11 @@ pub(crate) enum Role {
 
 /// The limit of directories is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full;
+pub struct DirectoryLimitReached;
 
 /// The outcome of moving a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moved {
+pub(crate) enum MoveOutcome {
     Done,
     /// Another directory was in the new place.
     Replaced,
@@ -117,7 +117,7 @@ impl DirectoryIndex {
         parent: NodeId,
         name: &[u8],
         handle: Option<&[u8]>,
-    ) -> Result<NodeId, Full> {
+    ) -> Result<NodeId, DirectoryLimitReached> {
         let node = match self.child(parent, name) {
             Some(node) => node,
             None => self.create(parent, name)?,
@@ -151,9 +151,9 @@ impl DirectoryIndex {
         }
     }
 
-    fn create(&mut self, parent: NodeId, name: &[u8]) -> Result<NodeId, Full> {
+    fn create(&mut self, parent: NodeId, name: &[u8]) -> Result<NodeId, DirectoryLimitReached> {
         if self.len() >= self.directories_max {
-            return Err(Full);
+            return Err(DirectoryLimitReached);
         }
         let mut node = Node {
             generation: 0,
@@ -169,7 +169,7 @@ impl DirectoryIndex {
         };
         let slot = match self.free.pop() {
             Some(slot) => slot,
-            None => u32::try_from(self.nodes.len()).map_err(|_| Full)?,
+            None => u32::try_from(self.nodes.len()).map_err(|_| DirectoryLimitReached)?,
         };
         if let Some(freed) = self.nodes.get_mut(slot as usize) {
             node.generation = freed.generation;
@@ -194,9 +194,9 @@ impl DirectoryIndex {
     }
 
     /// Moves a directory, with everything below it. A removed directory is revived.
-    pub(crate) fn rename(&mut self, id: NodeId, parent: NodeId, name: &[u8]) -> Moved {
+    pub(crate) fn rename(&mut self, id: NodeId, parent: NodeId, name: &[u8]) -> MoveOutcome {
         if self.is_at_or_below(parent, id) {
-            return Moved::Cycle;
+            return MoveOutcome::Cycle;
         }
         let replaced = self.child(parent, name).filter(|other| *other != id);
         if let Some(other) = replaced {
@@ -213,7 +213,7 @@ impl DirectoryIndex {
         if let Some(before) = before {
             self.release(before);
         }
-        if replaced.is_some() { Moved::Replaced } else { Moved::Done }
+        if replaced.is_some() { MoveOutcome::Replaced } else { MoveOutcome::Done }
     }
 
     /// Keeps a node until [`release`](Self::release).

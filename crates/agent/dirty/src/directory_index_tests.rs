@@ -109,7 +109,10 @@ fn run(index: &mut DirectoryIndex, model: &mut Model, pending: &mut Vec<Pending>
             }
             let moved =
                 index.rename(node(index, number), node(index, above), NAMES[name].as_bytes());
-            assert_eq!(moved, if target.is_some() { Moved::Replaced } else { Moved::Done });
+            assert_eq!(
+                moved,
+                if target.is_some() { MoveOutcome::Replaced } else { MoveOutcome::Done }
+            );
             target.map(|target| model.paths.remove(&target));
             for path in model.paths.values_mut() {
                 if *path == from || path.starts_with(&format!("{from}/")) {
@@ -192,8 +195,8 @@ fn exchanged_directories_are_revived() {
     let top = DirectoryIndex::top();
     let (a, b) = (add(&mut index, top, "a", 1), add(&mut index, top, "b", 2));
     let (below_a, below_b) = (add(&mut index, a, "x", 3), add(&mut index, b, "y", 4));
-    assert_eq!(index.rename(a, top, b"b"), Moved::Replaced);
-    assert_eq!(index.rename(b, top, b"a"), Moved::Done);
+    assert_eq!(index.rename(a, top, b"b"), MoveOutcome::Replaced);
+    assert_eq!(index.rename(b, top, b"a"), MoveOutcome::Done);
     assert_eq!(index.path(below_a), b"/b/x");
     assert_eq!(index.path(below_b), b"/a/y");
     assert!(index.is_alive(a) && index.is_alive(b));
@@ -204,7 +207,7 @@ fn directory_cannot_move_below_itself() {
     let mut index = DirectoryIndex::new(100);
     let a = add(&mut index, DirectoryIndex::top(), "a", 1);
     let b = add(&mut index, a, "b", 2);
-    assert_eq!(index.rename(a, b, b"c"), Moved::Cycle);
+    assert_eq!(index.rename(a, b, b"c"), MoveOutcome::Cycle);
     assert_eq!(index.path(b), b"/a/b");
 }
 
@@ -228,7 +231,7 @@ fn limit_of_directories_holds() {
     let top = DirectoryIndex::top();
     let a = add(&mut index, top, "a", 1);
     add(&mut index, top, "b", 2);
-    assert_eq!(index.add(top, b"c", None), Err(Full));
+    assert_eq!(index.add(top, b"c", None), Err(DirectoryLimitReached));
     assert_eq!(index.add(top, b"a", None), Ok(a), "a known directory needs no space");
     index.remove(a);
     assert!(index.add(top, b"c", None).is_ok());

@@ -15,7 +15,7 @@ mod track;
 mod unknown;
 mod window;
 
-pub use directory_index::{Full, NodeId};
-pub use set::{Noted, WRITERS_MAX, add_notices};
+pub use directory_index::{DirectoryLimitReached, NodeId};
+pub use set::{NotificationInfo, WRITERS_MAX, add_notices};
 pub use track::{CANARY_FILE, Paths, ReadTimes, Tracker};
 pub use window::Windows;

@@ -3,13 +3,17 @@
 use model::Depth;
 
 use crate::decode::{Entry, Handle, Notification};
-use crate::directory_index::{Moved, NodeId, Role};
+use crate::directory_index::{MoveOutcome, NodeId, Role};
 use crate::files::Link;
-use crate::set::Noted;
+use crate::set::NotificationInfo;
 use crate::track::Tracker;
 
 impl Tracker {
-    pub(crate) fn apply_rename(&mut self, notification: &Notification<'_>, noted: &Noted) {
+    pub(crate) fn apply_rename(
+        &mut self,
+        notification: &Notification<'_>,
+        noted: &NotificationInfo,
+    ) {
         let Notification { mask, entry: from, moved_to: to, object, .. } = *notification;
         let is_directory = mask & libc::FAN_ONDIR != 0;
         let depth = if is_directory { Depth::Below } else { Depth::Name };
@@ -18,7 +22,7 @@ impl Tracker {
         let mut noted_slots = Vec::new();
         for (entry, places, created) in [(from, &old, false), (to, &new, true)] {
             let Some(entry) = entry else { continue };
-            let noted = Noted { created, ..*noted };
+            let noted = NotificationInfo { created, ..*noted };
             let slots = places
                 .iter()
                 .filter_map(|place| self.note(*place, entry.name, Depth::Name, &noted));
@@ -52,7 +56,7 @@ impl Tracker {
         &mut self,
         entry: Option<Entry<'_>>,
         depth: Depth,
-        noted: &Noted,
+        noted: &NotificationInfo,
     ) -> Vec<NodeId> {
         let Some(entry) = entry else { return Vec::new() };
         let mut places = self.places(entry, depth, noted);
@@ -77,7 +81,7 @@ impl Tracker {
         object: &[u8],
         (old, old_name): (&[NodeId], &[u8]),
         (new, new_name): (&[NodeId], &[u8]),
-        noted: &Noted,
+        noted: &NotificationInfo,
     ) {
         // Two renames of one directory may be merged, so their order is not known.
         let again = !self.renamed.insert(object.into());
@@ -95,9 +99,9 @@ impl Tracker {
                 continue;
             };
             match self.index.rename(*node, *parent, new_name) {
-                Moved::Done => {}
-                Moved::Replaced => compare = true,
-                Moved::Cycle => return self.dirty_all(noted),
+                MoveOutcome::Done => {}
+                MoveOutcome::Replaced => compare = true,
+                MoveOutcome::Cycle => return self.dirty_all(noted),
             }
             let role = self.special_role(*parent, new_name);
             self.index.set_role(*node, role);
@@ -121,7 +125,7 @@ impl Tracker {
         old: &[NodeId],
         old_name: &[u8],
         (parent, name): (NodeId, &[u8]),
-        noted: &Noted,
+        noted: &NotificationInfo,
     ) {
         let pending = old.iter().find_map(|place| self.dirty.find(*place, old_name));
         let pending = pending.and_then(|slot| self.dirty.entry(slot));

@@ -28,7 +28,7 @@ const PURGE_INTERVAL: u64 = 1_000_000_000;
 
 /// A notification, without the name it is for.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Noted {
+pub struct NotificationInfo {
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub now: u64,
     /// Microseconds since the epoch.
@@ -44,7 +44,7 @@ pub struct Noted {
 
 /// An entry that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyEntry {
     pub(crate) directory: NodeId,
     pub(crate) name: Box<[u8]>,
     pub(crate) depth: Depth,
@@ -134,7 +134,7 @@ impl DirtySet {
         directory: NodeId,
         name: &[u8],
         depth: Depth,
-        noted: &Noted,
+        noted: &NotificationInfo,
     ) -> u32 {
         let slot = match self.covering(index, directory) {
             Some(slot) => slot,
@@ -159,8 +159,9 @@ impl DirtySet {
     }
 
     /// Makes a name due with notices that it had before: its check had no stable result.
-    pub(crate) fn put_back(&mut self, index: &mut DirectoryIndex, ready: &Ready, now: u64) {
-        let noted = Noted { now, wall_us: ready.notices.last_us, ..Noted::default() };
+    pub(crate) fn put_back(&mut self, index: &mut DirectoryIndex, ready: &ReadyEntry, now: u64) {
+        let noted =
+            NotificationInfo { now, wall_us: ready.notices.last_us, ..NotificationInfo::default() };
         let slot = self.note(index, ready.directory, &ready.name, ready.depth, &noted);
         if let Some(Some(entry)) = self.entries.get_mut(slot as usize) {
             // The call above counted a notification that the kernel did not send.
@@ -266,7 +267,7 @@ impl DirtySet {
         index: &mut DirectoryIndex,
         now: u64,
         names_max: usize,
-        mut visit: impl FnMut(&DirectoryIndex, Ready),
+        mut visit: impl FnMut(&DirectoryIndex, ReadyEntry),
     ) {
         self.purge_history(now);
         let (mut taken, mut checked) = (0, Vec::new());
@@ -279,7 +280,7 @@ impl DirtySet {
             for entry in connected.into_iter().filter_map(|slot| self.remove(slot)) {
                 taken += 1;
                 let Entry { directory, name, depth, notices, window, .. } = entry;
-                visit(index, Ready { directory, name: name.clone(), depth, notices });
+                visit(index, ReadyEntry { directory, name: name.clone(), depth, notices });
                 release(index, directory, entry.covers);
                 checked.push((directory, name, window.checked(now)));
             }
@@ -346,7 +347,7 @@ impl DirtySet {
         index: &mut DirectoryIndex,
         directory: NodeId,
         name: &[u8],
-        noted: &Noted,
+        noted: &NotificationInfo,
     ) -> u32 {
         if let Some(slot) = self.find(directory, name) {
             return slot;
@@ -437,7 +438,7 @@ pub(crate) fn release(index: &mut DirectoryIndex, directory: NodeId, covers: Opt
     }
 }
 
-fn add_notice(notices: &mut Notices, noted: &Noted) {
+fn add_notice(notices: &mut Notices, noted: &NotificationInfo) {
     if notices.count == 0 && notices.last_us == 0 {
         notices.first_us = noted.wall_us;
     }

@@ -8,9 +8,15 @@ use crate::directory_index::Role;
 const MS: u64 = 1_000_000;
 const START: u64 = 1_000_000 * MS;
 
-fn noted(now: u64, pid: u32) -> Noted {
+fn noted(now: u64, pid: u32) -> NotificationInfo {
     let writer = Writer { pid, from_ns: now - MS, to_ns: now };
-    Noted { now, wall_us: now / 1_000, ended: true, writer: Some(writer), ..Noted::default() }
+    NotificationInfo {
+        now,
+        wall_us: now / 1_000,
+        ended: true,
+        writer: Some(writer),
+        ..NotificationInfo::default()
+    }
 }
 
 struct Fixture {

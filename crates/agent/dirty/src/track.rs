@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashSet};
 
 use model::path::is_at_or_below;
-use model::{Depth, Due, ItemKey, Writer};
+use model::{Depth, DueCheck, ItemKey, Writer};
 
 use crate::decode::{Entry, Handle, ITSELF, Notification};
-use crate::directory_index::{DirectoryIndex, Full, NodeId, Role};
+use crate::directory_index::{DirectoryIndex, DirectoryLimitReached, NodeId, Role};
 use crate::files::{Link, LinkedFiles, is_nameless};
-use crate::set::{DirtySet, Noted, Ready, add_notices};
+use crate::set::{DirtySet, NotificationInfo, ReadyEntry, add_notices};
 use crate::unknown::UnknownNotices;
 use crate::window::Windows;
 
@@ -32,7 +32,7 @@ pub struct ReadTimes {
 
 /// A path with a role of its own.
 #[derive(Debug)]
-struct Special {
+struct SpecialPath {
     place: ItemKey,
     role: Role,
 }
@@ -60,7 +60,7 @@ pub struct Tracker {
     /// Present until the first scan has ended.
     pub(crate) unknown: Option<UnknownNotices>,
     roots: Vec<Vec<u8>>,
-    special: Vec<Special>,
+    special: Vec<SpecialPath>,
     /// Roots whose path changed, so that their directories above must be marked again.
     moved_roots: BTreeSet<usize>,
     canary_seen: bool,
@@ -80,8 +80,9 @@ impl Tracker {
         let special = roots.iter().map(|path| (path.as_slice(), Role::Watched));
         let special = special.chain(excluded.iter().map(|path| (path.as_slice(), Role::Excluded)));
         let special = special.chain(canary.map(|path| (path, Role::Canary)));
-        let special =
-            special.map(|(path, role)| Special { place: ItemKey::of_path(path), role }).collect();
+        let special = special
+            .map(|(path, role)| SpecialPath { place: ItemKey::of_path(path), role })
+            .collect();
         let mut tracker = Self {
             index: DirectoryIndex::new(directories_max),
             dirty: DirtySet::new(windows, dirty_max),
@@ -150,7 +151,7 @@ impl Tracker {
     }
 
     /// Sets the handle of a directory that no scan enters: one above a root, or the canary's folder.
-    pub fn set_handle(&mut self, path: &[u8], handle: &[u8]) -> Result<(), Full> {
+    pub fn set_handle(&mut self, path: &[u8], handle: &[u8]) -> Result<(), DirectoryLimitReached> {
         let node = self.add_path(path)?;
         self.index.set_handle(node, handle);
         Ok(())
@@ -177,7 +178,7 @@ impl Tracker {
     }
 
     /// Returns the node of a path, which is created with those above it if they are missing.
-    pub(crate) fn add_path(&mut self, path: &[u8]) -> Result<NodeId, Full> {
+    pub(crate) fn add_path(&mut self, path: &[u8]) -> Result<NodeId, DirectoryLimitReached> {
         let (mut node, rest) = self.index.find(path);
         for name in rest.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
             let role = self.special_role(node, name);
@@ -193,7 +194,7 @@ impl Tracker {
 
     /// Returns the role that an entry has by its path.
     pub(crate) fn special_role(&self, directory: NodeId, name: &[u8]) -> Option<Role> {
-        let named = |special: &&Special| special.place.name == name;
+        let named = |special: &&SpecialPath| special.place.name == name;
         let mut special = self.special.iter().filter(named).peekable();
         special.peek()?;
         let path = self.index.path(directory);
@@ -214,7 +215,7 @@ impl Tracker {
         self.notifications += 1;
         let Notification { mask, pid, entry, moved_to, object } = *notification;
         let writer = Writer { pid, from_ns: times.from_ns, to_ns: times.to_ns };
-        let noted = Noted {
+        let noted = NotificationInfo {
             now: times.to_ns,
             wall_us: times.wall_us,
             ended: mask & ENDED != 0,
@@ -234,7 +235,12 @@ impl Tracker {
     }
 
     /// Notes the links of a file that a notification does not name.
-    fn note_links(&mut self, file: &[u8], named: &[Option<Entry<'_>>; 2], noted: &Noted) {
+    fn note_links(
+        &mut self,
+        file: &[u8],
+        named: &[Option<Entry<'_>>; 2],
+        noted: &NotificationInfo,
+    ) {
         let links = self.files.links(file).to_vec();
         for Link { directory, name } in links {
             let is_named = named.iter().flatten().any(|entry| {
@@ -251,7 +257,7 @@ impl Tracker {
         mask: u64,
         entry: Entry<'_>,
         object: Option<Handle<'_>>,
-        noted: &Noted,
+        noted: &NotificationInfo,
     ) {
         let is_directory = mask & libc::FAN_ONDIR != 0;
         let created = mask & libc::FAN_CREATE != 0;
@@ -277,7 +283,12 @@ impl Tracker {
 
     /// Returns the places of a notification's directory. A notification from an unknown directory
     /// is kept during the first scan.
-    pub(crate) fn places(&mut self, entry: Entry<'_>, depth: Depth, noted: &Noted) -> Vec<NodeId> {
+    pub(crate) fn places(
+        &mut self,
+        entry: Entry<'_>,
+        depth: Depth,
+        noted: &NotificationInfo,
+    ) -> Vec<NodeId> {
         let places = self.index.places(entry.directory.0);
         if places.is_empty() {
             self.unknown_handles += 1;
@@ -342,7 +353,7 @@ impl Tracker {
         directory: NodeId,
         name: &[u8],
         depth: Depth,
-        noted: &Noted,
+        noted: &NotificationInfo,
     ) -> Option<u32> {
         if self.special_role(directory, name) == Some(Role::Excluded) {
             return None;
@@ -351,14 +362,19 @@ impl Tracker {
     }
 
     /// Notes a change of a directory itself.
-    fn note_itself(&mut self, node: NodeId, noted: &Noted) {
+    fn note_itself(&mut self, node: NodeId, noted: &NotificationInfo) {
         let (parent, name) = self.index.place(node).unwrap_or((node, b""));
         let name = name.to_vec();
         self.note(parent, &name, Depth::Name, noted);
     }
 
     /// Makes the roots at or below an entry dirty, if a notification concerns their path.
-    pub(crate) fn change_roots(&mut self, directory: NodeId, name: &[u8], noted: &Noted) {
+    pub(crate) fn change_roots(
+        &mut self,
+        directory: NodeId,
+        name: &[u8],
+        noted: &NotificationInfo,
+    ) {
         if name == ITSELF || self.index.child(directory, name).is_none() {
             return;
         }
@@ -376,7 +392,7 @@ impl Tracker {
     }
 
     /// Makes a whole root due. Pending names below it are merged into it.
-    pub fn dirty_root(&mut self, number: usize, noted: &Noted) {
+    pub fn dirty_root(&mut self, number: usize, noted: &NotificationInfo) {
         let Some(root) = self.roots.get(number).cloned() else { return };
         let Ok(node) = self.add_path(&root) else { return };
         let Self { index, dirty, .. } = self;
@@ -392,7 +408,7 @@ impl Tracker {
     }
 
     /// Makes all roots due.
-    pub(crate) fn dirty_all(&mut self, noted: &Noted) {
+    pub(crate) fn dirty_all(&mut self, noted: &NotificationInfo) {
         for number in 0..self.roots.len() {
             self.dirty_root(number, noted);
         }
@@ -404,7 +420,7 @@ impl Tracker {
     }
 
     /// Learns the handle of a directory that a scan enters. Returns its node.
-    pub fn enter(&mut self, path: &[u8], handle: &[u8]) -> Result<NodeId, Full> {
+    pub fn enter(&mut self, path: &[u8], handle: &[u8]) -> Result<NodeId, DirectoryLimitReached> {
         let node = self.add_path(path)?;
         self.index.set_handle(node, handle);
         let kept = self.unknown.as_mut().map(|unknown| unknown.take(handle)).unwrap_or_default();
@@ -419,7 +435,7 @@ impl Tracker {
     }
 
     /// Returns what is due, sorted by directory and name, at most about `names_max` entries.
-    pub fn take_due(&mut self, now: u64, names_max: usize) -> Vec<Due> {
+    pub fn take_due(&mut self, now: u64, names_max: usize) -> Vec<DueCheck> {
         let mut ready = Vec::new();
         let Self { index, dirty, canary_seen, .. } = self;
         dirty.take_due(index, now, names_max, |index, entry| {
@@ -457,7 +473,7 @@ impl Tracker {
     }
 
     /// Puts a due entry back, because its check had no stable result.
-    pub fn put_back(&mut self, due: Due, now: u64) {
+    pub fn put_back(&mut self, due: DueCheck, now: u64) {
         let (directory, rest) = self.index.find(&due.key.directory);
         let (directory, name, depth) = if rest.is_empty() {
             (directory, due.key.name.as_slice(), due.depth)
@@ -466,14 +482,14 @@ impl Tracker {
             let name = rest.split(|b| *b == b'/').next().unwrap_or_default();
             (directory, name, Depth::Below)
         };
-        let ready = Ready { directory, name: name.into(), depth, notices: due.notices };
+        let ready = ReadyEntry { directory, name: name.into(), depth, notices: due.notices };
         self.dirty.put_back(&mut self.index, &ready, now);
     }
 }
 
-fn due_of(index: &DirectoryIndex, entry: Ready) -> Due {
+fn due_of(index: &DirectoryIndex, entry: ReadyEntry) -> DueCheck {
     let key = ItemKey::new(index.path(entry.directory), entry.name);
-    Due { key, depth: entry.depth, notices: entry.notices }
+    DueCheck { key, depth: entry.depth, notices: entry.notices }
 }
 
 #[cfg(test)]

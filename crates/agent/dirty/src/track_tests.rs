@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use model::{Depth, Due};
+use model::{Depth, DueCheck};
 
 use super::*;
 
@@ -69,7 +69,7 @@ impl Fixture {
         let later = self.1 + Duration::from_mins(1).as_nanos() as u64;
         // A quiet time follows, so that no name is busy.
         self.1 = later + Duration::from_mins(10).as_nanos() as u64;
-        let show = |due: Due| (String::from_utf8(due.key.path()).unwrap(), due.depth);
+        let show = |due: DueCheck| (String::from_utf8(due.key.path()).unwrap(), due.depth);
         self.0.take_due(later, usize::MAX).into_iter().map(show).collect()
     }
 }
@@ -125,7 +125,11 @@ fn whole_file_system_can_be_a_root() {
     fixture.apply(CREATE | DIRECTORY, "/", "own", "OWN");
     fixture.apply(CREATE, "OWN", "f", "F");
     assert_eq!(fixture.due(), [name("/"), name("/etc"), name("/etc/f")]);
-    fixture.0.dirty_all(&Noted { now: START, wall_us: 1, ..Noted::default() });
+    fixture.0.dirty_all(&NotificationInfo {
+        now: START,
+        wall_us: 1,
+        ..NotificationInfo::default()
+    });
     fixture.apply(CREATE, "/etc", "g", "F");
     assert_eq!(fixture.due(), [below("/")]);
 }
@@ -201,7 +205,7 @@ fn entry_of_a_lost_directory_is_put_back_above() {
     let mut fixture = Fixture::new(&["/r"], &[]);
     fixture.enter("/r");
     let key = ItemKey::new(&b"/r/gone/deep"[..], &b"f"[..]);
-    let due = Due { key, depth: Depth::Name, notices: model::Notices::default() };
+    let due = DueCheck { key, depth: Depth::Name, notices: model::Notices::default() };
     fixture.0.put_back(due, START);
     assert_eq!(fixture.due(), [below("/r/gone")]);
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use model::Depth;
 
-use crate::set::Noted;
+use crate::set::NotificationInfo;
 
 /// Notifications that are kept.
 const UNKNOWN_MAX: usize = 100_000;
@@ -18,7 +18,7 @@ const UNKNOWN_MAX: usize = 100_000;
 pub(crate) struct UnknownNotice {
     pub(crate) name: Box<[u8]>,
     pub(crate) depth: Depth,
-    pub(crate) noted: Noted,
+    pub(crate) noted: NotificationInfo,
 }
 
 /// See the module's documentation.
@@ -29,7 +29,13 @@ pub(crate) struct UnknownNotices {
 }
 
 impl UnknownNotices {
-    pub(crate) fn keep(&mut self, directory: &[u8], name: &[u8], depth: Depth, noted: Noted) {
+    pub(crate) fn keep(
+        &mut self,
+        directory: &[u8],
+        name: &[u8],
+        depth: Depth,
+        noted: NotificationInfo,
+    ) {
         if self.len >= UNKNOWN_MAX {
             return;
         }

@@ -27,5 +27,5 @@ mod status;
 
 pub use account::is_by_dpkg;
 pub use explainer::Explainer;
-pub use lock::{DpkgLock, Holder};
+pub use lock::{DpkgLock, LockHolder};
 pub use sink::ExplainingSink;

@@ -15,13 +15,13 @@ const LOCKS: [&str; 2] = ["lock-frontend", "lock"];
 #[derive(Debug)]
 pub struct DpkgLock {
     locks: [PathBuf; 2],
-    answer: Option<(Instant, Option<Holder>)>,
+    answer: Option<(Instant, Option<LockHolder>)>,
 }
 
 /// The process that holds a lock. A package manager holds the first lock during all its runs of
 /// dpkg, so that one holder is one transaction. The number is absent for another pid namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holder(pub Option<Pid>);
+pub struct LockHolder(pub Option<Pid>);
 
 impl DpkgLock {
     /// Returns the locks of the system below `root`, usually `/`.
@@ -32,7 +32,7 @@ impl DpkgLock {
 
     /// Returns the holder of a lock if a transaction runs, or ran a moment ago. An answer is used
     /// again for [`limits::LOCK_AGE_MAX`], a negative one for [`limits::UNLOCKED_AGE_MAX`].
-    pub fn holder(&mut self) -> Option<Holder> {
+    pub fn holder(&mut self) -> Option<LockHolder> {
         if let Some((at, holder)) = self.answer {
             let held = holder.is_some();
             let age_max = if held { limits::LOCK_AGE_MAX } else { limits::UNLOCKED_AGE_MAX };
@@ -47,11 +47,11 @@ impl DpkgLock {
 }
 
 /// Returns the holder of the lock on a file. A file that cannot be opened is not locked.
-fn holder_of(path: &Path) -> Option<Holder> {
+fn holder_of(path: &Path) -> Option<LockHolder> {
     let file = File::open(path).ok()?;
     let wanted = Flock::from(FlockType::WriteLock);
     let lock = fcntl_getlk(&file, &wanted).ok()??;
-    Some(Holder(lock.pid))
+    Some(LockHolder(lock.pid))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use env::clock::{Clock as _, SystemClock};
 use explain::Explainer;
 use md5::{Digest as _, Md5};
-use model::notification::Seen;
+use model::notification::Detection;
 use model::{
     Actor, Attribution, Cause, CauseKind, Change, ChangeKind, Executable, Fields, ItemKey, Kind,
     Observation, ProcessInfo,
@@ -56,7 +56,7 @@ impl System {
     }
 
     /// Returns the change that created an item as it is now.
-    fn created(&self, path: &str, seen: Option<Seen>) -> Change {
+    fn created(&self, path: &str, seen: Option<Detection>) -> Change {
         let path = self.folder.path().canonicalize().unwrap().join(path);
         let meta = fs::symlink_metadata(&path).unwrap();
         let kind = match (meta.is_dir(), meta.is_symlink()) {
@@ -83,7 +83,7 @@ impl System {
         }
     }
 
-    fn removed(&self, path: &str, seen: Seen) -> Change {
+    fn removed(&self, path: &str, seen: Detection) -> Change {
         let created = self.created(path, Some(seen));
         fs::remove_file(Path::new(&*String::from_utf8_lossy(&created.key.path()))).unwrap();
         Change { kind: ChangeKind::Deleted, before: created.after, after: None, ..created }
@@ -112,12 +112,12 @@ fn process(executable: &str) -> ProcessInfo {
 }
 
 /// Returns the notifications of a writer with these ancestors, the writer first.
-fn seen(executables: &[&str]) -> Seen {
+fn seen(executables: &[&str]) -> Detection {
     let mut processes = executables.iter().map(|executable| process(executable));
     let process = processes.next();
     let attribution = Attribution::Exact;
     let actor = Actor { attribution, process, ancestors: processes.collect(), ..Actor::default() };
-    Seen { notices: 1, actors: vec![actor], ..Seen::default() }
+    Detection { notices: 1, actors: vec![actor], ..Detection::default() }
 }
 
 const BY_DPKG: &[&str] = &["/usr/bin/dpkg", "/usr/bin/apt-get", "/usr/bin/bash"];
@@ -150,10 +150,10 @@ fn content_alone_is_unexplained_and_says_so() {
     let mut two = seen(BY_DPKG);
     two.actors.extend(seen(&["/usr/bin/cp"]).actors);
     assert_eq!(detail(Some(two)), "content of tool, writer is not dpkg");
-    let more = Seen { more_actors: 1, ..seen(BY_DPKG) };
+    let more = Detection { more_actors: 1, ..seen(BY_DPKG) };
     assert_eq!(detail(Some(more)), "content of tool, writer unknown");
     let gone = Actor { reason: "gone before it was read".into(), ..Actor::default() };
-    let gone = Seen { notices: 1, actors: vec![gone], ..Seen::default() };
+    let gone = Detection { notices: 1, actors: vec![gone], ..Detection::default() };
     assert_eq!(detail(Some(gone)), "content of tool, writer unknown");
 }
 

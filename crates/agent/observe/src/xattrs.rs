@@ -39,13 +39,13 @@ impl XattrReader {
     pub fn read(&mut self, of: XattrSource<'_>) -> Vec<Xattr> {
         let entry;
         let at = match of {
-            XattrSource::Open(fd) => At::Open(fd),
+            XattrSource::Open(fd) => XattrTarget::Open(fd),
             XattrSource::Entry(directory, name) => {
                 // Older kernels have no call that takes a directory descriptor and a name.
                 let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
                 path.extend_from_slice(name);
                 entry = path;
-                At::Path(&entry)
+                XattrTarget::Path(&entry)
             }
         };
         let list = &mut self.list;
@@ -73,12 +73,12 @@ impl XattrReader {
 }
 
 #[derive(Clone, Copy)]
-enum At<'a> {
+enum XattrTarget<'a> {
     Open(BorrowedFd<'a>),
     Path(&'a [u8]),
 }
 
-impl At<'_> {
+impl XattrTarget<'_> {
     fn list(self, buffer: &mut [u8]) -> Result<usize, Errno> {
         match self {
             Self::Open(fd) => rustix::fs::flistxattr(fd, buffer),
@@ -115,7 +115,7 @@ fn growing(
 
 /// Returns the value, or `None` if the attribute was removed in between. The value of an attribute
 /// that exists but cannot be read is `unreadable`.
-fn value<'a>(buffer: &'a mut Vec<u8>, at: At<'_>, name: &[u8]) -> Option<&'a [u8]> {
+fn value<'a>(buffer: &'a mut Vec<u8>, at: XattrTarget<'_>, name: &[u8]) -> Option<&'a [u8]> {
     match growing(buffer, |b| at.get(name, b)) {
         Ok(bytes) => buffer.get(..bytes),
         Err(Errno::NODATA | Errno::NOENT) => None,

@@ -4,7 +4,7 @@ use model::SkipReason;
 
 use crate::lease::{Lease, LeasedItem};
 use crate::place::ItemPlace;
-use crate::transition::{ItemMarks, Lift, acknowledge, restamp};
+use crate::transition::{ItemMarks, LiftOutcome, acknowledge, restamp};
 use crate::txn::Txn;
 
 /// An item of a lease that the server did not accept.
@@ -98,7 +98,7 @@ fn refuse(
     outcome: &mut AckOutcome,
 ) -> rusqlite::Result<()> {
     let Some(row) = txn.row(place)? else { return Ok(()) };
-    if skip.reason == SkipReason::Stale && txn.clock.lift(skip.version) == Lift::Done {
+    if skip.reason == SkipReason::Stale && txn.clock.lift(skip.version) == LiftOutcome::Done {
         if row.version == item.seen || row.version <= skip.version {
             stamp(txn, place, row)?;
             outcome.restamped += 1;

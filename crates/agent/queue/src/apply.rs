@@ -19,7 +19,7 @@ const RANGE_READ_MIN: usize = 4;
 const RANGE_READ_ROWS_PER_CHANGE: u64 = 8;
 
 /// A step with the numbers of its dataset and directory.
-struct Placed<'a> {
+struct PlacedStep<'a> {
     dataset: i64,
     directory: i64,
     step: &'a Step,
@@ -27,7 +27,7 @@ struct Placed<'a> {
     job: usize,
 }
 
-impl Placed<'_> {
+impl PlacedStep<'_> {
     fn item_place(&self) -> ItemPlace<'_> {
         ItemPlace { dataset: self.dataset, directory: self.directory, name: &self.step.key.name }
     }
@@ -62,7 +62,10 @@ pub(crate) fn apply(
 }
 
 /// Resolves the directory of every step. A delete in an unknown directory is dropped.
-fn resolve_places<'a>(txn: &mut Txn<'_>, jobs: &[&'a Job]) -> rusqlite::Result<Vec<Placed<'a>>> {
+fn resolve_places<'a>(
+    txn: &mut Txn<'_>,
+    jobs: &[&'a Job],
+) -> rusqlite::Result<Vec<PlacedStep<'a>>> {
     let mut placed = Vec::with_capacity(jobs.iter().map(|job| job.steps.len()).sum());
     for (index, job) in jobs.iter().enumerate() {
         let mut last: Option<(&[u8], i64)> = None;
@@ -77,7 +80,7 @@ fn resolve_places<'a>(txn: &mut Txn<'_>, jobs: &[&'a Job]) -> rusqlite::Result<V
             };
             last = Some((path, directory));
             let body = job.bodies.get(step.body.clone()).unwrap_or_default();
-            placed.push(Placed { dataset: job.dataset, directory, step, body, job: index });
+            placed.push(PlacedStep { dataset: job.dataset, directory, step, body, job: index });
         }
     }
     Ok(placed)
@@ -113,7 +116,7 @@ impl Run {
 fn apply_run(
     txn: &mut Txn<'_>,
     feed: &Feed,
-    steps: &[Placed<'_>],
+    steps: &[PlacedStep<'_>],
     outcomes: &mut [JobOutcome],
 ) -> rusqlite::Result<()> {
     let Some(first) = steps.first() else { return Ok(()) };
@@ -128,7 +131,7 @@ fn apply_run(
         rows: 0,
     };
     let held = txn.catalog.directory(run.dataset, run.directory);
-    let items: Vec<&[Placed<'_>]> =
+    let items: Vec<&[PlacedStep<'_>]> =
         steps.chunk_by(|a, b| a.step.key.name == b.step.key.name).collect();
     let before = before(txn, &run, held, &items)?;
     for (item, old) in items.into_iter().zip(before) {
@@ -150,13 +153,13 @@ fn before(
     txn: &Txn<'_>,
     run: &Run,
     held: Option<&Directory>,
-    items: &[&[Placed<'_>]],
+    items: &[&[PlacedStep<'_>]],
 ) -> rusqlite::Result<Vec<Option<ItemMarks>>> {
     let held = held.map_or(0, |directory| directory.rows);
     if held == 0 {
         return Ok(vec![None; items.len()]);
     }
-    let names = || items.iter().filter_map(|item| item.first()).map(Placed::item_place);
+    let names = || items.iter().filter_map(|item| item.first()).map(PlacedStep::item_place);
     if items.len() < RANGE_READ_MIN || held > items.len() as u64 * RANGE_READ_ROWS_PER_CHANGE {
         return names().map(|place| txn.row(place)).collect();
     }
@@ -190,11 +193,11 @@ fn apply_item(
     txn: &mut Txn<'_>,
     feed: &Feed,
     run: &mut Run,
-    steps: &[Placed<'_>],
+    steps: &[PlacedStep<'_>],
     old: Option<ItemMarks>,
     outcomes: &mut [JobOutcome],
 ) -> rusqlite::Result<()> {
-    let Some(place) = steps.first().map(Placed::item_place) else { return Ok(()) };
+    let Some(place) = steps.first().map(PlacedStep::item_place) else { return Ok(()) };
     let mut row = old;
     // The content of the row after the steps so far; `None` if none of them changed it.
     let mut body: Option<&[u8]> = None;

@@ -24,7 +24,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
 use crate::body::Body;
-use crate::directory::{BlockSize, Directory, Stretch};
+use crate::directory::{BlockSize, Directory, NameRange};
 use crate::head::{Cursor, Head};
 use crate::place::{BlockPlace, DirectoryPlace};
 use crate::transition::Marks;
@@ -74,17 +74,17 @@ pub(crate) struct Epoch {
 }
 
 /// A catalog as read from the database.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedCatalog {
     pub(crate) catalog: Catalog,
     /// Highest version in the database.
     pub(crate) last: u64,
     /// Rows that cannot be decoded.
-    pub(crate) unsound: Vec<Unsound>,
+    pub(crate) unsound: Vec<UndecodableRow>,
 }
 
 /// A row whose content cannot be decoded.
 #[derive(Debug)]
-pub(crate) struct Unsound {
+pub(crate) struct UndecodableRow {
     pub(crate) dataset: i64,
     pub(crate) directory: i64,
     pub(crate) name: Vec<u8>,
@@ -145,7 +145,12 @@ impl Catalog {
     }
 
     /// Divides the block with this range of names; see [`Directory::divide`].
-    pub(crate) fn divide(&mut self, place: DirectoryPlace, stretch: &Stretch, at: Vec<Box<[u8]>>) {
+    pub(crate) fn divide(
+        &mut self,
+        place: DirectoryPlace,
+        stretch: &NameRange,
+        at: Vec<Box<[u8]>>,
+    ) {
         let state = self.datasets.get_mut(&place.dataset);
         let directory = state.and_then(|state| state.directories.get_mut(&place.directory));
         if let Some(directory) = directory {
@@ -217,7 +222,7 @@ impl Catalog {
     }
 
     /// Reads the catalog from the database.
-    pub(crate) fn load(conn: &Connection) -> rusqlite::Result<Loaded> {
+    pub(crate) fn load(conn: &Connection) -> rusqlite::Result<LoadedCatalog> {
         let mut catalog = Self { next_directory: 1, ..Self::default() };
         let mut last = catalog.load_datasets(conn)?;
         let mut statement = conn.prepare("SELECT id, dataset, path FROM directory")?;
@@ -241,7 +246,7 @@ impl Catalog {
             state.exceptions = count as u64;
             state.head.last_directory = catalog.next_directory;
         }
-        Ok(Loaded { catalog, last, unsound })
+        Ok(LoadedCatalog { catalog, last, unsound })
     }
 
     /// Counts the rows of each directory and checks every row, because a row that cannot be decoded
@@ -249,7 +254,7 @@ impl Catalog {
     fn load_items(
         &mut self,
         conn: &Connection,
-        unsound: &mut Vec<Unsound>,
+        unsound: &mut Vec<UndecodableRow>,
     ) -> rusqlite::Result<u64> {
         let mut statement = conn.prepare(
             "SELECT dataset, directory, seen, gone, observation, name, known FROM item \
@@ -277,7 +282,7 @@ impl Catalog {
                 let path = held.as_ref().map_or(&[][..], |directory| &directory.path);
                 let key = ItemKey::new(path, name.clone());
                 let path = model::path::show_terminal(&key.path());
-                unsound.push(Unsound { dataset: place.0, directory: place.1, name, path });
+                unsound.push(UndecodableRow { dataset: place.0, directory: place.1, name, path });
             }
         }
         Ok(last)

@@ -13,7 +13,7 @@ use model::{Dataset, ItemKey};
 use rusqlite::{Connection, Statement};
 
 use crate::answer::{AckOutcome, Skip, apply_answer, stamp};
-use crate::directory::Stretch;
+use crate::directory::NameRange;
 use crate::error::QueueError;
 use crate::head::{Cursor, store};
 use crate::inner::Inner;
@@ -58,7 +58,7 @@ impl Walk {
 struct Candidate {
     id: i64,
     path: Arc<[u8]>,
-    names: Stretch,
+    names: NameRange,
 }
 
 /// An iterator over all candidates of a walk. It copies a page of directories at a time, so that

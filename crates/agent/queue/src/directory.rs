@@ -51,12 +51,12 @@ impl BlockSize {
 
 /// A range of names, from `from` up to but not including `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct NameRange {
     pub(crate) from: Box<[u8]>,
     to: Option<Box<[u8]>>,
 }
 
-impl Stretch {
+impl NameRange {
     /// Returns the exclusive end of the range.
     pub(crate) fn to(&self) -> &[u8] {
         self.to.as_deref().unwrap_or(&BEHIND_ALL)
@@ -123,15 +123,15 @@ impl Directory {
 
     /// Returns the ranges of names at or after `from` that may have versions above `acked_version`. Adjacent
     /// blocks are joined to one range.
-    pub(crate) fn newer(&self, acked_version: u64, from: &[u8]) -> Vec<Stretch> {
+    pub(crate) fn newer(&self, acked_version: u64, from: &[u8]) -> Vec<NameRange> {
         if self.newest <= acked_version {
             return Vec::new();
         }
         if self.blocks.is_empty() {
-            return vec![Stretch { from: from.into(), to: None }];
+            return vec![NameRange { from: from.into(), to: None }];
         }
         let first = self.block_from(0, from);
-        let mut found: Vec<Stretch> = Vec::new();
+        let mut found: Vec<NameRange> = Vec::new();
         let mut open = false;
         for block in self.blocks.iter().skip(first) {
             let newer = block.newest > acked_version;
@@ -139,7 +139,7 @@ impl Directory {
                 Some(last) if open && !newer => last.to = Some(block.from.clone()),
                 _ if !open && newer => {
                     let from = (&*block.from).max(from).into();
-                    found.push(Stretch { from, to: None });
+                    found.push(NameRange { from, to: None });
                 }
                 _ => {}
             }
@@ -149,16 +149,16 @@ impl Directory {
     }
 
     /// Returns the ranges of the blocks that are to be divided.
-    pub(crate) fn large(&self) -> Vec<Stretch> {
+    pub(crate) fn large(&self) -> Vec<NameRange> {
         if self.blocks.is_empty() {
-            let all = Stretch { from: Box::default(), to: None };
+            let all = NameRange { from: Box::default(), to: None };
             return if self.rows > BLOCK_ROWS_MAX { vec![all] } else { Vec::new() };
         }
         let ends = self.blocks.iter().skip(1).map(|next| Some(next.from.clone()));
         let ends = ends.chain(std::iter::once(None));
         let blocks = self.blocks.iter().zip(ends);
         let large = blocks.filter(|(block, _)| block.rows > BLOCK_ROWS_MAX);
-        large.map(|(block, to)| Stretch { from: block.from.clone(), to }).collect()
+        large.map(|(block, to)| NameRange { from: block.from.clone(), to }).collect()
     }
 
     /// Divides the block that begins at `from` at these names, which are [`BLOCK_ROWS`] rows apart.

@@ -10,7 +10,7 @@ fn name(n: u64) -> Vec<u8> {
     format!("{n:06}").into_bytes()
 }
 
-fn covers(stretches: &[Stretch], name: &[u8]) -> bool {
+fn covers(stretches: &[NameRange], name: &[u8]) -> bool {
     stretches.iter().any(|s| *s.from <= *name && name < s.to())
 }
 

@@ -25,7 +25,7 @@ const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// One row. Its name and body are consecutive in [`Rows::bytes`].
 #[derive(Debug, Clone, Copy)]
-struct Fed {
+struct FeedRow {
     dataset: i64,
     directory: i64,
     row: ItemMarks,
@@ -37,7 +37,7 @@ struct Fed {
 /// The rows of a group, in the order of their keys.
 #[derive(Debug, Default)]
 struct Rows {
-    rows: Vec<Fed>,
+    rows: Vec<FeedRow>,
     bytes: Vec<u8>,
 }
 
@@ -46,14 +46,14 @@ impl Rows {
         self.rows.clear();
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES_MAX);
-        self.rows.shrink_to(KEPT_BYTES_MAX / size_of::<Fed>());
+        self.rows.shrink_to(KEPT_BYTES_MAX / size_of::<FeedRow>());
     }
 
-    fn name(&self, fed: &Fed) -> &[u8] {
+    fn name(&self, fed: &FeedRow) -> &[u8] {
         self.bytes.get(fed.start..fed.body).unwrap_or_default()
     }
 
-    fn body(&self, fed: &Fed) -> &[u8] {
+    fn body(&self, fed: &FeedRow) -> &[u8] {
         self.bytes.get(fed.body..fed.end).unwrap_or_default()
     }
 }
@@ -86,7 +86,7 @@ impl Feed {
         rows.bytes.extend_from_slice(body);
         let end = rows.bytes.len();
         let ItemPlace { dataset, directory, .. } = place;
-        rows.rows.push(Fed { dataset, directory, row, start, body: at, end });
+        rows.rows.push(FeedRow { dataset, directory, row, start, body: at, end });
     }
 
     /// Writes the group's rows.

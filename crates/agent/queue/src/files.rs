@@ -10,14 +10,14 @@ use crate::error::{QueueError, io_error};
 pub(crate) const FILE_MODE: u32 = 0o640;
 
 /// Returns the database's path with a suffix appended.
-pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
 pub(crate) fn lock(path: &Path) -> Result<File, QueueError> {
-    let lock_path = beside(path, ".lock");
+    let lock_path = with_suffix(path, ".lock");
     let lock = OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -39,7 +39,7 @@ pub(crate) fn lock(path: &Path) -> Result<File, QueueError> {
 /// Returns an error if the locks of the system cannot be read.
 pub fn is_open(path: &Path) -> Result<bool, QueueError> {
     let locks = Path::new("/proc/locks");
-    let Ok(lock) = std::fs::metadata(beside(path, ".lock")) else { return Ok(false) };
+    let Ok(lock) = std::fs::metadata(with_suffix(path, ".lock")) else { return Ok(false) };
     let held = std::fs::read_to_string(locks).map_err(|error| io_error(locks, "read", error))?;
     // The fields: number, kind, mode, access, process, `major:minor:inode`, range. The device that a
     // file names is not the one here on every file system.

@@ -210,7 +210,7 @@ impl Queue {
     }
 
     /// Sends all queued events in one session.
-    fn tell_events(&self, server: &mut Server) {
+    fn report_events(&self, server: &mut Server) {
         let lease = self.database.lock().unwrap().events.clone();
         server.events.extend(&lease);
         let _clock = self.writer.lock().unwrap();
@@ -258,7 +258,7 @@ fn cycle(queue: &Queue, server: &mut Server, mut lose: bool) {
         server.settled.extend(began_with.map(|(name, row)| (*name, row.version)));
     }
     queue.end();
-    queue.tell_events(server);
+    queue.report_events(server);
 }
 
 /// Runs two producers concurrently with a cycle, then sends the remaining changes and checks the

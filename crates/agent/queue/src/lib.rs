@@ -71,13 +71,13 @@ pub use files::is_open;
 pub use gather::ScanSink;
 pub use lease::{Lease, LeasedItem};
 pub use options::{Dropped, QueueDurability, QueueOpenReport, QueueOptions, Rebuilt, Transaction};
-pub use peek::{Peeked, PeekedDataset, peek, peek_note};
+pub use peek::{DatabaseSummary, DatasetSummary, peek, peek_note};
 pub use queue::Queue;
 pub use readers::{ReaderProcess, readers};
 pub use sink::{DocumentStep, QueueSink};
-pub use snapshot::{Exception, QueueSnapshot, ToldItem};
+pub use snapshot::{Exception, QueueSnapshot, ReportedItem};
 pub use status::{DatasetStatus, QueueStatus};
-pub use tools::{Compacted, ListFilter, Listed, Verified, compact, list, verify};
+pub use tools::{Compacted, ListFilter, ListedItem, Verified, compact, list, verify};
 
 /// Longest name of an item and longest path of its directory, bytes.
 pub const KEY_BYTES_MAX: usize = model::limits::PATH_BYTES_MAX;

@@ -11,10 +11,10 @@ use env::random::Random;
 use model::{Coverage, CoverageKind, EventBody};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::catalog::{Catalog, Epoch, Loaded, Unsound};
+use crate::catalog::{Catalog, Epoch, LoadedCatalog, UndecodableRow};
 use crate::error::{QueueError, classify, io_error, is_damage};
 use crate::events::event_count;
-use crate::files::{FILE_MODE, beside, lock};
+use crate::files::{FILE_MODE, lock, with_suffix};
 use crate::head;
 use crate::inner::Parts;
 use crate::options::{Dropped, QueueOpenReport, QueueOptions, Rebuilt};
@@ -101,7 +101,7 @@ pub(crate) fn open(
 
 /// Reads the database and its log, and returns the error of the first read that fails.
 fn read_through(path: &Path) -> Result<(), QueueError> {
-    for file in [path.to_path_buf(), beside(path, "-wal")] {
+    for file in [path.to_path_buf(), with_suffix(path, "-wal")] {
         let read = File::open(&file).and_then(|mut opened| io::copy(&mut opened, &mut io::sink()));
         match read {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -134,7 +134,7 @@ impl Opening<'_> {
         if clean == 0 {
             check(&conn)?;
         }
-        let Loaded { mut catalog, mut last, unsound } = Catalog::load(&conn)?;
+        let LoadedCatalog { mut catalog, mut last, unsound } = Catalog::load(&conn)?;
         if !unsound.is_empty() {
             if clean != 0 {
                 check(&conn)?;
@@ -277,7 +277,7 @@ fn check(conn: &Connection) -> Result<(), Attempt> {
 
 /// Drops the rows that cannot be decoded. A scan and a check restore their items; their events are
 /// kept.
-fn drop_rows(conn: &mut Connection, unsound: &[Unsound]) -> Result<Dropped, Attempt> {
+fn drop_rows(conn: &mut Connection, unsound: &[UndecodableRow]) -> Result<Dropped, Attempt> {
     let first = unsound.first().map(|row| row.path.clone()).unwrap_or_default();
     if unsound.len() > DROPPED_MAX {
         return Err(Attempt::Damaged(format!("content of more than {DROPPED_MAX} items")));
@@ -364,7 +364,7 @@ fn modified_us(path: &Path) -> u64 {
 /// Renames the database and its log; returns the new name.
 fn move_aside(path: &Path, now_s: u64) -> Result<PathBuf, QueueError> {
     let free = (now_s..now_s + COPY_NAMES_MAX)
-        .map(|at| beside(path, &format!(".corrupt-{at}")))
+        .map(|at| with_suffix(path, &format!(".corrupt-{at}")))
         .find(|copy| !copy.exists());
     let Some(target) = free else {
         return Err(QueueError::Corrupt {
@@ -379,9 +379,9 @@ fn move_aside(path: &Path, now_s: u64) -> Result<PathBuf, QueueError> {
         _ => Ok(()),
     };
     // The log is renamed first: a database left without its log would look complete.
-    rename(beside(path, "-wal"), beside(&target, "-wal"))?;
+    rename(with_suffix(path, "-wal"), with_suffix(&target, "-wal"))?;
     rename(path.to_path_buf(), target.clone())?;
-    match std::fs::remove_file(beside(path, "-shm")) {
+    match std::fs::remove_file(with_suffix(path, "-shm")) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(io_error(path, "remove the shared index", error));
         }
@@ -413,7 +413,7 @@ fn remove_old_copies(path: &Path, folder: &Path) {
     let excess = copies.len().saturating_sub(DAMAGED_FILES_MAX);
     for (_, copy) in copies.into_iter().take(excess) {
         tracing::warn!(path = %copy.display(), "removing an old damaged agent database");
-        for file in [beside(&copy, "-wal"), copy] {
+        for file in [with_suffix(&copy, "-wal"), copy] {
             if let Err(error) = std::fs::remove_file(&file)
                 && error.kind() != io::ErrorKind::NotFound
             {

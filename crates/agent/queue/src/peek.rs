@@ -12,7 +12,7 @@ use crate::space::Size;
 
 /// The state of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct PeekedDataset {
+pub struct DatasetSummary {
     /// The dataset's name.
     pub name: String,
     /// Number of rows, including deleted items.
@@ -29,9 +29,9 @@ pub struct PeekedDataset {
 
 /// The state of a database.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Peeked {
+pub struct DatabaseSummary {
     /// Every dataset, in the order of their creation.
-    pub datasets: Vec<PeekedDataset>,
+    pub datasets: Vec<DatasetSummary>,
     /// Events queued.
     pub events: u64,
     /// Events dropped by the byte limit since the database was created.
@@ -65,7 +65,7 @@ pub struct Peeked {
 ///
 /// # Errors
 /// Returns an error if it cannot be read, is not an agent's, or was written by a newer version.
-pub fn peek(path: &Path) -> Result<Peeked, QueueError> {
+pub fn peek(path: &Path) -> Result<DatabaseSummary, QueueError> {
     let failed = |source| QueueError::Sqlite {
         path: path.to_owned(),
         action: "reading",
@@ -78,8 +78,8 @@ pub fn peek(path: &Path) -> Result<Peeked, QueueError> {
         std::fs::metadata(name).map_or(0, |m| m.len())
     };
     let number = |key| Ok::<_, rusqlite::Error>(schema::meta(&conn, key)?.unwrap_or(0) as u64);
-    let read = || -> rusqlite::Result<Peeked> {
-        Ok(Peeked {
+    let read = || -> rusqlite::Result<DatabaseSummary> {
+        Ok(DatabaseSummary {
             datasets: datasets(&conn)?,
             events: conn.query_row("SELECT count(*) FROM event", [], |row| row.get::<_, i64>(0))?
                 as u64,
@@ -146,7 +146,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, QueueError> {
     Ok(conn)
 }
 
-fn datasets(conn: &Connection) -> rusqlite::Result<Vec<PeekedDataset>> {
+fn datasets(conn: &Connection) -> rusqlite::Result<Vec<DatasetSummary>> {
     // One pass over all items is acceptable here: it is run by hand, and WAL readers do not slow
     // the agent's writer.
     let mut select = conn.prepare(
@@ -156,7 +156,7 @@ fn datasets(conn: &Connection) -> rusqlite::Result<Vec<PeekedDataset>> {
          FROM dataset d LEFT JOIN item i ON i.dataset = d.id GROUP BY d.id ORDER BY d.id",
     )?;
     let rows = select.query_map([], |row| {
-        Ok(PeekedDataset {
+        Ok(DatasetSummary {
             name: row.get(0)?,
             items: row.get::<_, i64>(1)? as u64,
             pending: row.get::<_, i64>(2)? as u64,

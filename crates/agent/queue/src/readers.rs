@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 
 use crate::error::{QueueError, io_error};
-use crate::files::beside;
+use crate::files::with_suffix;
 
 /// Offset of the log's last valid frame in the index.
 const LAST_FRAME_AT: u64 = 16;
@@ -46,7 +46,7 @@ pub struct ReaderProcess {
 /// # Errors
 /// Returns an error if the index cannot be read.
 pub fn readers(path: &Path) -> Result<Vec<ReaderProcess>, QueueError> {
-    let index = beside(path, "-shm");
+    let index = with_suffix(path, "-shm");
     let failed = |error| io_error(&index, "read", error);
     let file = match File::open(&index) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -96,24 +96,24 @@ struct ReadingState {
 
 /// The guard of a read transaction. Dropping it ends the record.
 #[derive(Debug)]
-pub(crate) struct Reads {
+pub(crate) struct ReadGuard {
     reading: Arc<Reading>,
     number: u64,
 }
 
-impl Drop for Reads {
+impl Drop for ReadGuard {
     fn drop(&mut self) {
         self.reading.state.lock().since.remove(&self.number);
     }
 }
 
 impl Reading {
-    pub(crate) fn begin_read(self: &Arc<Self>, clock: &dyn Clock) -> Reads {
+    pub(crate) fn begin_read(self: &Arc<Self>, clock: &dyn Clock) -> ReadGuard {
         let mut state = self.state.lock();
         state.last += 1;
         let number = state.last;
         state.since.insert(number, clock.monotonic());
-        Reads { reading: Arc::clone(self), number }
+        ReadGuard { reading: Arc::clone(self), number }
     }
 
     /// Returns the age of the oldest read transaction.

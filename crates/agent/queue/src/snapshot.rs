@@ -7,11 +7,11 @@ use crate::answer::reason_of;
 use crate::body::Body;
 use crate::error::{QueueError, classify};
 use crate::inner::Inner;
-use crate::readers::Reads;
+use crate::readers::ReadGuard;
 
 /// An item of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToldItem {
+pub struct ReportedItem {
     /// The item's key.
     pub key: ItemKey,
     /// Its version.
@@ -40,7 +40,7 @@ pub struct QueueSnapshot {
     acked_version: u64,
     pending: Vec<ItemKey>,
     exceptions: Vec<Exception>,
-    _reads: Reads,
+    _reads: ReadGuard,
 }
 
 impl QueueSnapshot {
@@ -89,7 +89,7 @@ impl QueueSnapshot {
     /// Returns an error if the database cannot be read, or the error of `visit`.
     pub fn for_each(
         &self,
-        visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,
+        visit: &mut dyn FnMut(ReportedItem) -> Result<(), QueueError>,
     ) -> Result<(), QueueError> {
         self.for_each_up_to(self.acked_version as i64, visit)
     }
@@ -100,7 +100,7 @@ impl QueueSnapshot {
     /// See [`QueueSnapshot::for_each`].
     pub fn for_each_held(
         &self,
-        visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,
+        visit: &mut dyn FnMut(ReportedItem) -> Result<(), QueueError>,
     ) -> Result<(), QueueError> {
         self.for_each_up_to(i64::MAX, visit)
     }
@@ -108,7 +108,7 @@ impl QueueSnapshot {
     fn for_each_up_to(
         &self,
         last: i64,
-        visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,
+        visit: &mut dyn FnMut(ReportedItem) -> Result<(), QueueError>,
     ) -> Result<(), QueueError> {
         let failed = |error| classify(&self.path, "read a snapshot", error);
         let mut paths = Paths::new(&self.conn);
@@ -131,7 +131,7 @@ impl QueueSnapshot {
                 let detail = format!("content of {}", model::path::show_terminal(&key.path()));
                 return Err(QueueError::Corrupt { path: self.path.clone(), detail });
             };
-            visit(ToldItem { key, seen: seen as u64, body })?;
+            visit(ReportedItem { key, seen: seen as u64, body })?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::catalog::DatasetState;
 use crate::error::QueueError;
 use crate::events::{event_count, oldest_event_us};
-use crate::files::{beside, file_bytes};
+use crate::files::{file_bytes, with_suffix};
 use crate::inner::Inner;
 use crate::options::{QueueDurability, Transaction};
 use crate::schema;
@@ -105,7 +105,7 @@ impl Inner {
                 epoch,
                 bytes: size.used_bytes(),
                 file_bytes: file_bytes(&self.path),
-                wal_bytes: file_bytes(&beside(&self.path, "-wal")),
+                wal_bytes: file_bytes(&with_suffix(&self.path, "-wal")),
                 wal_held_since_us: Some(self.log_held_us.load(Ordering::Relaxed))
                     .filter(|us| *us > 0),
                 oldest_reader_ms: oldest_reader.map(|age| age.as_millis() as u64),

@@ -12,7 +12,7 @@ use rusqlite::types::ValueRef;
 
 use crate::body::Body;
 use crate::error::{QueueError, classify};
-use crate::files::{beside, file_bytes, lock};
+use crate::files::{file_bytes, lock, with_suffix};
 use crate::schema;
 use crate::space::{fold, vacuum};
 
@@ -32,7 +32,7 @@ pub struct ListFilter {
 
 /// An item returned by [`list`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedItem {
     /// Its dataset.
     pub dataset: String,
     /// Its key.
@@ -56,7 +56,7 @@ pub struct Listed {
 pub fn list(
     path: &Path,
     filter: &ListFilter,
-    visit: &mut dyn FnMut(Listed) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(ListedItem) -> ControlFlow<()>,
 ) -> Result<(), QueueError> {
     let failed = |error| classify(path, "list", error);
     let conn = crate::peek::open(path)?;
@@ -84,7 +84,7 @@ pub fn list(
             let seen = row.get::<_, i64>(3)? as u64;
             let (pending, known, refused) = (row.get(4)?, row.get(5)?, row.get(8)?);
             let dataset: String = row.get(0)?;
-            let listed = body.map(|body| Listed {
+            let listed = body.map(|body| ListedItem {
                 dataset,
                 key: key.clone(),
                 seen,
@@ -256,7 +256,7 @@ pub fn compact(path: &Path) -> Result<Compacted, QueueError> {
     let _lock = lock(path)?;
     let failed = |error| classify(path, "compact", error);
     drop(crate::peek::open(path)?);
-    let bytes = || file_bytes(path) + file_bytes(&beside(path, "-wal"));
+    let bytes = || file_bytes(path) + file_bytes(&with_suffix(path, "-wal"));
     let bytes_before = bytes();
     let conn = schema::open_writer(path).map_err(failed)?;
     conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;

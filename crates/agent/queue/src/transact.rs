@@ -5,7 +5,7 @@ use model::Dataset;
 use rusqlite::Connection;
 
 use crate::catalog::Delta;
-use crate::directory::{BLOCK_ROWS, Directory, Stretch};
+use crate::directory::{BLOCK_ROWS, Directory, NameRange};
 use crate::error::{QueueError, is_damage, is_failed_flush};
 use crate::inner::Inner;
 use crate::place::DirectoryPlace;
@@ -133,7 +133,7 @@ impl Inner {
 fn boundaries(
     conn: &Connection,
     place: DirectoryPlace,
-    stretch: &Stretch,
+    stretch: &NameRange,
 ) -> rusqlite::Result<Vec<Box<[u8]>>> {
     let mut select = conn.prepare_cached(
         "SELECT name FROM item WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 \

@@ -155,18 +155,18 @@ impl HybridClock {
     }
 
     /// Moves the clock to at least `version`, which the server holds.
-    pub fn lift(&mut self, version: u64) -> Lift {
+    pub fn lift(&mut self, version: u64) -> LiftOutcome {
         if version > VERSION_MAX {
-            return Lift::Refused;
+            return LiftOutcome::Refused;
         }
         self.last = self.last.max(version);
-        Lift::Done
+        LiftOutcome::Done
     }
 }
 
 /// The outcome of [`HybridClock::lift`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lift {
+pub enum LiftOutcome {
     /// The clock is at or above the version.
     Done,
     /// The version is above [`VERSION_MAX`]; the clock is unchanged.

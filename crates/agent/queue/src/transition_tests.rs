@@ -99,11 +99,11 @@ fn hybrid_clock_values_are_unique_and_increasing() {
     assert_eq!(clock.tick(50), 101);
     assert_eq!(clock.tick(1_000), 1_000);
     assert_eq!(clock.tick(1_000), 1_001);
-    assert_eq!(clock.lift(5_000), Lift::Done);
+    assert_eq!(clock.lift(5_000), LiftOutcome::Done);
     assert_eq!(clock.tick(2_000), 5_001);
-    assert_eq!(clock.lift(10), Lift::Done);
+    assert_eq!(clock.lift(10), LiftOutcome::Done);
     assert_eq!(clock.tick(0), 5_002);
-    assert_eq!(clock.lift(u64::MAX), Lift::Refused);
+    assert_eq!(clock.lift(u64::MAX), LiftOutcome::Refused);
     assert_eq!(clock.tick(0), 5_003);
     assert!(i64::try_from(clock.tick(u64::MAX)).is_ok());
 }

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::error::QueueError;
 use crate::events::{event_gap, event_time_us};
-use crate::files::{beside, file_bytes};
+use crate::files::{file_bytes, with_suffix};
 use crate::inner::Inner;
 use crate::schema;
 use crate::space::{Folded, Size, fold, fold_as_far_as_possible, vacuum};
@@ -144,7 +144,7 @@ impl Inner {
     /// it ends.
     fn report_log(&self, writer: &mut Writer) -> Result<(), QueueError> {
         let limit = self.log_limit();
-        let wal_bytes = file_bytes(&beside(&self.path, "-wal"));
+        let wal_bytes = file_bytes(&with_suffix(&self.path, "-wal"));
         let large = wal_bytes > limit;
         if large == writer.log_reported {
             return Ok(());

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use explain::limits::{HELD_MAX, HOLD_MAX};
-use explain::{DpkgLock, Holder};
-use model::{Depth, Due, ItemKey, Notices, Writer};
+use explain::{DpkgLock, LockHolder};
+use model::{Depth, DueCheck, ItemKey, Notices, Writer};
 use watch::add_notices;
 
 /// Interval at which the end of the transaction is looked for, nanoseconds.
@@ -18,8 +18,8 @@ struct HeldName {
     /// Time at which it came.
     since_ns: u64,
     /// The transaction whose end it waits for.
-    holder: Option<Holder>,
-    due: Due,
+    holder: Option<LockHolder>,
+    due: DueCheck,
 }
 
 /// The held names. They are bounded; more are checked at once.
@@ -47,11 +47,11 @@ impl HeldNames {
     /// the others with at most `released_max` names whose wait is over.
     pub(crate) fn filter(
         &mut self,
-        due: Vec<Due>,
+        due: Vec<DueCheck>,
         now_ns: u64,
         released_max: usize,
         is_by_dpkg: &dyn Fn(&[Writer]) -> bool,
-    ) -> Vec<Due> {
+    ) -> Vec<DueCheck> {
         if due.is_empty() && self.names.is_empty() {
             return due;
         }
@@ -83,7 +83,7 @@ impl HeldNames {
 
     /// Moves the held names below directories that are checked now to `ready`. The check finds them
     /// anyway, and needs their notices to know their writers.
-    fn release_below(&mut self, ready: &mut Vec<Due>) {
+    fn release_below(&mut self, ready: &mut Vec<DueCheck>) {
         let directories = ready.iter().filter(|due| due.depth != Depth::Name);
         let directories: Vec<Vec<u8>> = directories.map(|due| due.key.path()).collect();
         if directories.is_empty() {
@@ -101,7 +101,13 @@ impl HeldNames {
 
     /// Moves names whose wait is over to `ready`, in the order of their paths: a new directory is
     /// checked together with what is in it.
-    fn release(&mut self, holder: Option<Holder>, now_ns: u64, most: usize, ready: &mut Vec<Due>) {
+    fn release(
+        &mut self,
+        holder: Option<LockHolder>,
+        now_ns: u64,
+        most: usize,
+        ready: &mut Vec<DueCheck>,
+    ) {
         let is_released = |held: &HeldName| {
             holder.is_none() || held.holder != holder || is_over(held.since_ns, now_ns)
         };
@@ -121,12 +127,12 @@ fn is_over(since_ns: u64, now_ns: u64) -> bool {
 mod tests {
     use super::*;
 
-    fn due(name: &str, pid: u32, at: u64) -> Due {
+    fn due(name: &str, pid: u32, at: u64) -> DueCheck {
         let writer = Writer { pid, from_ns: at, to_ns: at + 1 };
         let (first_us, last_us) = (at, at);
         let writers = vec![writer];
         let notices = Notices { first_us, last_us, count: 1, writers, ..Notices::default() };
-        Due { notices, ..Due::name(ItemKey::new("/d", name)) }
+        DueCheck { notices, ..DueCheck::name(ItemKey::new("/d", name)) }
     }
 
     #[test]
@@ -158,13 +164,13 @@ mod tests {
         let mut held = HeldNames::new(Path::new("/none"));
         for (directory, name) in [("/d/new", "a"), ("/d/new/sub", "b"), ("/d/newer", "c")] {
             let key = ItemKey::new(directory, name);
-            let due = Due { key: key.clone(), ..due("", 1, 5) };
+            let due = DueCheck { key: key.clone(), ..due("", 1, 5) };
             held.names.insert(key, HeldName { since_ns: 0, holder: None, due });
         }
         let mut ready = vec![due("new", 1, 5)];
         held.release_below(&mut ready);
         assert_eq!(ready.len(), 1, "a name alone has nothing below it");
-        ready.push(Due { depth: Depth::Below, ..due("new", 1, 5) });
+        ready.push(DueCheck { depth: Depth::Below, ..due("new", 1, 5) });
         held.release_below(&mut ready);
         assert_eq!((ready.len(), held.len()), (4, 1));
     }
@@ -172,7 +178,7 @@ mod tests {
     #[test]
     fn wait_of_a_held_name_ends() {
         let mut held = HeldNames::new(Path::new("/none"));
-        let holder = |pid| Some(Holder(rustix::process::Pid::from_raw(pid)));
+        let holder = |pid| Some(LockHolder(rustix::process::Pid::from_raw(pid)));
         for (name, pid) in [("a", 7), ("b", 7), ("c", 8), ("d", 8)] {
             let due = due(name, 1, 5);
             let name = HeldName { since_ns: 0, holder: holder(pid), due: due.clone() };

@@ -36,21 +36,21 @@ use std::sync::Arc;
 
 use detect::{CheckReport, Interrupt};
 use env::clock::Clock;
-use model::notification::Seen;
-use model::{Check, Coverage, CoverageKind, Depth, Due, EventBody, ItemKey, Notices, Writer};
+use model::notification::Detection;
+use model::{Check, Coverage, CoverageKind, Depth, DueCheck, EventBody, ItemKey, Notices, Writer};
 use watch::{Handles, Incident, IncidentKind, Watcher, monotonic_ns};
 
 use attributed::Attributed;
 use held::HeldNames;
 use large::LargeFiles;
-use pace::Pace;
+use pace::NameRate;
 use transient::Transients;
 
 pub use attribution::Options as AttributionOptions;
 pub use large::REREAD_FACTOR;
 pub use roots::roots;
 pub use status::{AttributionStatus, RealtimeStatus};
-pub use watch::{Level, Options as WatchOptions, Wake};
+pub use watch::{Level, Options as WatchOptions, WakeCallback};
 
 /// Settings of realtime detection.
 #[derive(Debug, Clone)]
@@ -94,9 +94,9 @@ impl Scanned {
 pub struct Realtime {
     watcher: Watcher,
     attribution: Attributed,
-    pace: Pace,
+    pace: NameRate,
     /// The entries whose check is running.
-    running: HashMap<ItemKey, Due>,
+    running: HashMap<ItemKey, DueCheck>,
     held: HeldNames,
     large: LargeFiles,
     transients: Transients,
@@ -120,7 +120,7 @@ impl Realtime {
         Ok(Self {
             attribution,
             watcher: Watcher::start(options.watch)?,
-            pace: Pace::new(options.checks_per_second, monotonic_ns()),
+            pace: NameRate::new(options.checks_per_second, monotonic_ns()),
             running: HashMap::new(),
             held: HeldNames::new(&options.packages_root),
             large: LargeFiles::default(),
@@ -184,7 +184,7 @@ impl Realtime {
         self.pace.spend(due.len());
         self.running = due.into_iter().map(|due| (due.key.clone(), due)).collect();
         let now_us = self.clock.now_us();
-        let not_before_us = |due: &Due| self.scanned.not_before_us(&due.notices, now_us);
+        let not_before_us = |due: &DueCheck| self.scanned.not_before_us(&due.notices, now_us);
         let as_check = |due| as_check(due, &self.attribution, not_before_us(due));
         self.running.values().map(as_check).collect()
     }
@@ -202,7 +202,7 @@ impl Realtime {
                 self.watcher.recheck(due.clone());
             } else {
                 // It was found below a directory: the name alone is checked next.
-                self.watcher.recheck(Due::name(key.clone()));
+                self.watcher.recheck(DueCheck::name(key.clone()));
             }
         }
         for check in &report.transient {
@@ -278,7 +278,7 @@ impl Interrupt for Realtime {
     }
 }
 
-fn as_check(due: &Due, attribution: &Attributed, not_before_us: u64) -> Check {
+fn as_check(due: &DueCheck, attribution: &Attributed, not_before_us: u64) -> Check {
     let Notices { first_us, last_us, count, created, removed, ref writers, more_writers } =
         due.notices;
     // A directory was changed by one of many: its writers say nothing about one entry. The only
@@ -290,7 +290,7 @@ fn as_check(due: &Due, attribution: &Attributed, not_before_us: u64) -> Check {
     let more_actors = more_writers;
     let is_transient = created && removed;
     let seen =
-        Seen { first_us, last_us, not_before_us, notices, is_transient, actors, more_actors };
+        Detection { first_us, last_us, not_before_us, notices, is_transient, actors, more_actors };
     Check { key: due.key.clone(), depth: due.depth, seen: Some(Arc::new(seen)) }
 }
 
@@ -301,7 +301,7 @@ fn is_file(key: &ItemKey) -> bool {
 }
 
 /// Returns true if the roots of an incident are among the checked trees.
-fn is_checked(incident: &Incident, running: &HashMap<ItemKey, Due>) -> bool {
+fn is_checked(incident: &Incident, running: &HashMap<ItemKey, DueCheck>) -> bool {
     incident.roots.iter().all(|root| {
         let due = running.get(&ItemKey::of_path(root));
         due.is_some_and(|due| due.depth == Depth::Below)

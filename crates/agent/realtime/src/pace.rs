@@ -2,13 +2,13 @@
 
 /// A token bucket over names. It holds the tokens of one second at most.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct NameRate {
     per_second: f64,
     available: f64,
     at_ns: u64,
 }
 
-impl Pace {
+impl NameRate {
     pub(crate) fn new(per_second: u32, now_ns: u64) -> Self {
         let per_second = f64::from(per_second.max(1));
         Self { per_second, available: per_second, at_ns: now_ns }
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn names_above_the_rate_wait() {
-        let mut pace = Pace::new(100, 0);
+        let mut pace = NameRate::new(100, 0);
         assert_eq!(pace.allowance(0), 100, "one second's names at once");
         pace.spend(150);
         assert_eq!(pace.allowance(0), 0);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use detect::CheckReport;
 use model::path::show;
-use model::{CoverageState, Due, WatchedRoot, timestamp};
+use model::{CoverageState, DueCheck, WatchedRoot, timestamp};
 use serde::{Deserialize, Serialize};
 use watch::{Level, WatchCounters as Counters, WatchState};
 
@@ -25,7 +25,7 @@ impl Counts {
     /// Adds checks that ended at `now_us`.
     pub(crate) fn add<'a>(
         &mut self,
-        dues: impl Iterator<Item = &'a Due>,
+        dues: impl Iterator<Item = &'a DueCheck>,
         report: &CheckReport,
         now_us: u64,
     ) {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use model::path::show;
 use model::transient::NAMES_MAX;
-use model::{Actor, Check, EventBody, Seen, TransientBody};
+use model::{Actor, Check, Detection, EventBody, TransientBody};
 
 /// Time from the first file of a directory to its event, nanoseconds.
 const REPORT_AFTER_NS: u64 = 60_000_000_000;
@@ -18,14 +18,14 @@ const ACTORS_MAX: usize = 8;
 
 /// The files of one directory.
 #[derive(Debug, Default)]
-struct Counted {
+struct FileCount {
     began_ns: u64,
     body: TransientBody,
-    seen: Seen,
+    seen: Detection,
 }
 
-impl Counted {
-    fn add(&mut self, name: String, seen: &Seen) {
+impl FileCount {
+    fn add(&mut self, name: String, seen: &Detection) {
         self.body.count += 1;
         if self.body.names.len() < NAMES_MAX && !self.body.names.contains(&name) {
             self.body.names.push(name);
@@ -42,7 +42,7 @@ impl Counted {
     }
 }
 
-fn add_actor(seen: &mut Seen, actor: &Actor) {
+fn add_actor(seen: &mut Detection, actor: &Actor) {
     if seen.actors.contains(actor) {
         return;
     }
@@ -56,7 +56,7 @@ fn add_actor(seen: &mut Seen, actor: &Actor) {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Transients {
-    by_directory: HashMap<Vec<u8>, Counted>,
+    by_directory: HashMap<Vec<u8>, FileCount>,
 }
 
 impl Transients {
@@ -71,13 +71,13 @@ impl Transients {
         } else {
             (TOGETHER.to_vec(), show(&check.key.path()).into_owned())
         };
-        let new = Counted { began_ns: now_ns, ..Counted::default() };
+        let new = FileCount { began_ns: now_ns, ..FileCount::default() };
         self.by_directory.entry(directory).or_insert(new).add(name, seen);
     }
 
     /// Takes the events that are due; at the end of the agent all of them.
     pub(crate) fn take_events(&mut self, now_ns: u64, end: bool) -> Vec<EventBody> {
-        let due = |_: &Vec<u8>, counted: &mut Counted| {
+        let due = |_: &Vec<u8>, counted: &mut FileCount| {
             end || now_ns.saturating_sub(counted.began_ns) >= REPORT_AFTER_NS
         };
         let due = self.by_directory.extract_if(due);
@@ -98,7 +98,13 @@ mod tests {
         let process = Some(ProcessInfo { pid, ..ProcessInfo::default() });
         let actors = vec![Actor { process, ..Actor::default() }];
         let (last_us, notices) = (first_us + 1, 2);
-        let seen = Some(Arc::new(Seen { first_us, last_us, notices, actors, ..Seen::default() }));
+        let seen = Some(Arc::new(Detection {
+            first_us,
+            last_us,
+            notices,
+            actors,
+            ..Detection::default()
+        }));
         Check { key: ItemKey::of_path(path.as_bytes()), depth: Depth::Name, seen }
     }
 

@@ -107,7 +107,7 @@ impl Drop for ShownProgress {
 }
 
 /// Returns lines about an agent's database.
-pub fn queue_text(status: &queue::Peeked) -> String {
+pub fn queue_text(status: &queue::DatabaseSummary) -> String {
     let mut text = String::new();
     let time = |us: Option<u64>| us.map_or_else(|| "never".into(), timestamp::micros);
     for d in &status.datasets {

@@ -5,14 +5,14 @@ mod config;
 mod datasets;
 mod display;
 mod group;
-mod heart;
+mod heartbeats;
 mod lost;
 mod notes;
 mod packages;
+mod reporter;
 mod scan;
 mod shared;
 mod start;
-mod tell;
 #[cfg(test)]
 mod tests;
 mod uptime;
@@ -37,10 +37,10 @@ pub use config::{
 pub use display::{ShownProgress, print_scan, queue_text, show_progress};
 pub use notes::{last_scan, last_scan_line, realtime_status};
 pub use realtime::RealtimeStatus;
-pub use shared::Ended;
+pub use shared::EndReason;
 pub use telemetry::{METRICS_FILE, MetricsConfig};
 
-use shared::{Begin, Left, ScanCommand, Shared};
+use shared::{Begin, Leftovers, ScanCommand, Shared};
 use start::Start;
 use telemetry::HostMetrics;
 
@@ -58,14 +58,14 @@ pub struct Agent {
     tasks: Vec<JoinHandle<()>>,
     metrics: Option<Arc<HostMetrics>>,
     scanner: thread::JoinHandle<()>,
-    ended: mpsc::Receiver<Ended>,
+    ended: mpsc::Receiver<EndReason>,
 }
 
 impl Agent {
     /// Opens the queue and starts scanning and reporting. Needs an enrolled identity in the folder.
     pub fn start(settings: &AgentSettings, console: Console) -> anyhow::Result<Self> {
         let clock = Arc::new(SystemClock::new());
-        let left = Left::default();
+        let left = Leftovers::default();
         Start { own: settings, console, clock, begin: Begin::Start, left }.run()
     }
 
@@ -83,7 +83,7 @@ impl Agent {
     }
 
     /// Waits until the agent ends by itself.
-    pub async fn ended(&mut self) -> Option<Ended> {
+    pub async fn ended(&mut self) -> Option<EndReason> {
         self.ended.recv().await
     }
 
@@ -98,7 +98,7 @@ impl Agent {
         self.close(true).await.map(drop)
     }
 
-    async fn close(mut self, goodbye: bool) -> anyhow::Result<Left> {
+    async fn close(mut self, goodbye: bool) -> anyhow::Result<Leftovers> {
         self.shared.cancel.cancel();
         self.stop.send_replace(true);
         // The scanner may be waiting for its next command or be in the middle of a scan.
@@ -109,7 +109,7 @@ impl Agent {
         let scanner = self.scanner;
         let _ = tokio::task::spawn_blocking(move || scanner.join()).await;
         if goodbye {
-            let outcomes = heart::first(&self.shared.outcomes.lock());
+            let outcomes = heartbeats::first(&self.shared.outcomes.lock());
             let said = self.shared.syncer.heartbeat(ControlAction::Shutdown, &outcomes);
             if !matches!(timeout(GOODBYE_TIMEOUT, said).await, Ok(Ok(_))) {
                 warn!(
@@ -124,9 +124,9 @@ impl Agent {
         let outcomes = std::mem::take(&mut *self.shared.outcomes.lock());
         let rescans = std::mem::take(&mut *self.shared.rescans.lock());
         // A restart command, or a failed part, must also end the agent that follows a reload.
-        let ended = self.ended.try_recv().ok().filter(|ended| *ended != Ended::Configured);
+        let ended = self.ended.try_recv().ok().filter(|ended| *ended != EndReason::Configured);
         let restarting = self.shared.restarting.load(Ordering::SeqCst) != 0;
-        let ended = ended.or(restarting.then_some(Ended::Restart));
-        Ok(Left { outcomes, rescans, ended })
+        let ended = ended.or(restarting.then_some(EndReason::Restart));
+        Ok(Leftovers { outcomes, rescans, ended })
     }
 }

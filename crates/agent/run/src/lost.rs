@@ -15,7 +15,7 @@ use crate::packages::{self, Reading};
 use crate::shared::Shared;
 
 /// The state of the comparison.
-enum Due {
+enum ComparisonState {
     No,
     /// It cannot run before the first complete scan.
     Later,
@@ -24,7 +24,7 @@ enum Due {
 
 /// The state of a dataset before its first cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
+pub(crate) enum DatasetReadiness {
     Yes,
     /// It cannot be reported before its first complete scan has ended.
     NotYet,
@@ -34,12 +34,12 @@ pub(crate) enum Settled {
 pub(crate) async fn compare_if_due(
     shared: &Arc<Shared>,
     kind: DatasetKind,
-) -> Result<Settled, SyncError> {
+) -> Result<DatasetReadiness, SyncError> {
     let own = shared.clone();
     let watched = match blocking(move || due(&own, kind)).await? {
-        Due::No => return Ok(Settled::Yes),
-        Due::Later => return Ok(Settled::NotYet),
-        Due::Now(watched) => watched,
+        ComparisonState::No => return Ok(DatasetReadiness::Yes),
+        ComparisonState::Later => return Ok(DatasetReadiness::NotYet),
+        ComparisonState::Now(watched) => watched,
     };
     let found = shared.syncer.report_lost_changes(shared.dataset_of(kind), watched).await?;
     if found.created + found.modified + found.deleted > 0 {
@@ -57,23 +57,27 @@ pub(crate) async fn compare_if_due(
     }
     let own = shared.clone();
     blocking(move || notes::set_compared(&own.queue, kind)).await?;
-    Ok(Settled::Yes)
+    Ok(DatasetReadiness::Yes)
 }
 
-fn due(shared: &Shared, kind: DatasetKind) -> Result<Due, QueueError> {
-    let Some(seen_us) = notes::compare_due(&shared.queue, kind)? else { return Ok(Due::No) };
+fn due(shared: &Shared, kind: DatasetKind) -> Result<ComparisonState, QueueError> {
+    let Some(seen_us) = notes::compare_due(&shared.queue, kind)? else {
+        return Ok(ComparisonState::No);
+    };
     let watched = match kind {
         DatasetKind::Files if notes::scanned(&shared.queue)? => {
             let gaps = notes::gaps(&shared.queue)?.into_iter().map(|gap| gap.path).collect();
             Watched { roots: roots(&shared.rules), gaps, seen_us, ..Watched::default() }
         }
         DatasetKind::Packages if packages::reading(&shared.queue)? == Reading::Current => {
-            let Some(moving) = packages::moving(&shared.queue)? else { return Ok(Due::Later) };
+            let Some(moving) = packages::moving(&shared.queue)? else {
+                return Ok(ComparisonState::Later);
+            };
             Watched { moving, seen_us, ..Watched::default() }
         }
-        _ => return Ok(Due::Later),
+        _ => return Ok(ComparisonState::Later),
     };
-    Ok(Due::Now(watched))
+    Ok(ComparisonState::Now(watched))
 }
 
 /// Returns the watched paths with their links resolved.

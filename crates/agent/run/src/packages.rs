@@ -32,7 +32,7 @@ const MOVING_MAX: usize = 500;
 /// The result of the last scan, as stored in the note.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Last {
+struct LastScan {
     /// Root folder of the database; empty while none was read.
     root: String,
     /// Stamp of the database that was read; empty if it must be read again.
@@ -86,11 +86,11 @@ pub(super) fn look_again(queue: &Queue) -> Result<(), QueueError> {
     if last.stamp.is_empty() {
         return Ok(());
     }
-    let again = Last { stamp: String::new(), ..last };
+    let again = LastScan { stamp: String::new(), ..last };
     queue.meta_set(NOTE, &serde_json::to_vec(&again).unwrap_or_default())
 }
 
-fn load(queue: &Queue) -> Result<Last, QueueError> {
+fn load(queue: &Queue) -> Result<LastScan, QueueError> {
     let note = queue.meta_get(NOTE)?;
     Ok(note.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
 }
@@ -111,7 +111,7 @@ pub(super) struct Packages {
     config: InventoryConfig,
     clock: Arc<dyn Clock>,
     console: Console,
-    last: Last,
+    last: LastScan,
     /// Time at which the queue was last known to be current, microseconds since the epoch.
     good_us: u64,
     /// Changes found since the agent started.
@@ -201,7 +201,7 @@ impl Packages {
         self.changes += plan.changes();
         let settled = stamp.is_settled(now_us);
         let packages = inventory.packages.len() as u64;
-        let next = Last {
+        let next = LastScan {
             root,
             stamp: if settled { stamp.text().to_owned() } else { String::new() },
             read_us: now_us,
@@ -282,7 +282,7 @@ impl Packages {
         });
         self.queue.apply_documents(&self.dataset, &[], &[event])?;
         let gap = Some(OpenGap { since_us, kind });
-        self.note(Last { gap, stamp: String::new(), ..self.last.clone() })?;
+        self.note(LastScan { gap, stamp: String::new(), ..self.last.clone() })?;
         Ok(LookOutcome::Committed)
     }
 
@@ -294,12 +294,12 @@ impl Packages {
         }
         let plan = host::plan(&self.baseline()?, &Inventory::default(), None);
         let changed = self.commit(&plan, &[])?;
-        self.note(Last::default())?;
+        self.note(LastScan::default())?;
         info!(packages = plan.deleted, "packages are no longer watched; they were dropped");
         Ok(changed)
     }
 
-    fn note(&mut self, last: Last) -> Result<(), QueueError> {
+    fn note(&mut self, last: LastScan) -> Result<(), QueueError> {
         self.queue.meta_set(NOTE, &serde_json::to_vec(&last).unwrap_or_default())?;
         self.last = last;
         Ok(())

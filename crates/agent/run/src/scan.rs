@@ -160,7 +160,7 @@ impl Scanning {
         let done = self.scan(if asked.is_empty() { budget } else { ScanBudget::UNLIMITED });
         self.look_at_packages();
         self.report_outcomes(&asked, &done);
-        self.open_gate();
+        self.allow_checks();
         let mut due = self.plan_scan();
         let mut look = Instant::now() + self.packages.interval();
         loop {
@@ -193,7 +193,7 @@ impl Scanning {
                     let _ = self.scan(self.background());
                 }
             }
-            self.open_gate();
+            self.allow_checks();
             if self.shared.cancel.is_cancelled() {
                 break;
             }
@@ -211,7 +211,7 @@ impl Scanning {
     }
 
     /// Reports the gap before this start, and allows checks, once files and packages were scanned.
-    fn open_gate(&mut self) {
+    fn allow_checks(&mut self) {
         if !self.whole || self.looked.is_none() {
             return;
         }
@@ -220,7 +220,7 @@ impl Scanning {
         }
         self.shared.syncer.note_scanned();
         if !self.shared.scanned.swap(true, Ordering::SeqCst) {
-            self.shared.tell.notify_one();
+            self.shared.report.notify_one();
         }
     }
 
@@ -244,7 +244,7 @@ impl Scanning {
         self.shared.queue.append_coverage(&self.shared.dataset, gap)?;
         self.down_since_us = None;
         self.shared.settled.store(true, Ordering::Release);
-        self.shared.tell.notify_one();
+        self.shared.report.notify_one();
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl Scanning {
         let current = matches!(packages::reading(&self.shared.queue), Ok(Reading::Current));
         self.looked.get_or_insert(looked.is_ok() && current);
         match looked {
-            Ok(LookOutcome::Committed) => self.shared.tell.notify_one(),
+            Ok(LookOutcome::Committed) => self.shared.report.notify_one(),
             Ok(LookOutcome::Unchanged) => {}
             // Nothing was committed, so the next scan of packages finds the same changes.
             Err(e) => error!("packages: {e}"),
@@ -273,14 +273,14 @@ impl Scanning {
     fn scan(&mut self, budget: ScanBudget) -> Result<String, String> {
         self.shared.names.clear();
         let started_at_s = self.now_s();
-        self.tell_scan(started_at_s, None);
+        self.report_scan(started_at_s, None);
         self.scanner.set_budget(budget);
         let progress = Progress::new();
         let shown = display::show_progress(&progress);
         let result = self.scan_files(&progress);
         drop(shown);
         if !self.shared.cancel.is_cancelled() {
-            self.tell_scan(started_at_s, Some(self.now_s()));
+            self.report_scan(started_at_s, Some(self.now_s()));
         }
         let outcome = match result {
             Ok(report) => self.scanned(&report),
@@ -296,7 +296,7 @@ impl Scanning {
             }
         }
         // Even a failed scan may have committed changes.
-        self.shared.tell.notify_one();
+        self.shared.report.notify_one();
         outcome
     }
 
@@ -320,7 +320,7 @@ impl Scanning {
         (self.clock.now_us() / 1_000_000) as i64
     }
 
-    fn tell_scan(&self, started_at_s: i64, ended_at_s: Option<i64>) {
+    fn report_scan(&self, started_at_s: i64, ended_at_s: Option<i64>) {
         self.shared.syncer.note_scan(started_at_s, ended_at_s);
         self.shared.beat.notify_one();
     }

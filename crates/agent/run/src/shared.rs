@@ -20,7 +20,7 @@ use crate::notes;
 
 /// The reason why an agent ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum EndReason {
     /// The server asked for a restart.
     Restart,
     /// The database is damaged, or a flush failed. The database must be reopened.
@@ -31,7 +31,7 @@ pub enum Ended {
     Broken(&'static str),
 }
 
-impl Ended {
+impl EndReason {
     /// Returns the error to end with; `None` if the agent is to start again.
     pub fn error(self) -> Option<anyhow::Error> {
         match self {
@@ -63,13 +63,13 @@ pub(crate) enum ScanCommand {
 
 /// The state that a stopped agent passes to the next one.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct Leftovers {
     /// Outcomes not reported yet.
     pub(crate) outcomes: Vec<link::json::ControlOutcome>,
     /// Rescan commands that are not answered yet.
     pub(crate) rescans: Vec<u64>,
     /// Reason to end, other than another configuration.
-    pub(crate) ended: Option<Ended>,
+    pub(crate) ended: Option<EndReason>,
 }
 
 /// A guard that ends the agent when its holder ends without being stopped, also by a panic.
@@ -83,7 +83,7 @@ impl Drop for Part {
         if !self.shared.cancel.is_cancelled() {
             error!(part = self.name, "ended unexpectedly; the agent stops");
             // If the channel is full, the agent is ending already.
-            let _ = self.shared.ended.try_send(Ended::Broken(self.name));
+            let _ = self.shared.ended.try_send(EndReason::Broken(self.name));
         }
     }
 }
@@ -103,7 +103,7 @@ pub(crate) struct Shared {
     pub(crate) cancel: Cancel,
     pub(crate) scan_commands: std::sync::mpsc::SyncSender<ScanCommand>,
     /// Notified when there is something to report.
-    pub(crate) tell: Notify,
+    pub(crate) report: Notify,
     /// Notified when a heartbeat should be sent now.
     pub(crate) beat: Notify,
     pub(crate) outcomes: Mutex<Vec<link::json::ControlOutcome>>,
@@ -111,7 +111,7 @@ pub(crate) struct Shared {
     pub(crate) rescans: Mutex<Vec<u64>>,
     /// True once the gap before this start, if there was one, is reported.
     pub(crate) settled: AtomicBool,
-    pub(crate) ended: mpsc::Sender<Ended>,
+    pub(crate) ended: mpsc::Sender<EndReason>,
     /// Number of the restart command whose outcome is not acknowledged yet; 0 if there is none.
     pub(crate) restarting: AtomicU64,
     /// True once a complete scan of files and a scan of packages have ended in this run.
@@ -133,7 +133,7 @@ impl Shared {
     pub(crate) fn rebuild(&self) {
         self.console.line("agent.db is damaged; restarting to rebuild it");
         // If the channel is full, the agent is ending already.
-        let _ = self.ended.try_send(Ended::Damaged);
+        let _ = self.ended.try_send(EndReason::Damaged);
     }
 
     /// Returns the dataset of this kind.

@@ -20,8 +20,8 @@ use tracing::warn;
 
 use crate::config::{AgentSettings, QueueConfig};
 use crate::scan::History;
-use crate::shared::{Begin, Left, Part, ScanCommand, Shared};
-use crate::{Agent, group, heart, notes, packages, scan, tell};
+use crate::shared::{Begin, Leftovers, Part, ScanCommand, Shared};
+use crate::{Agent, group, heartbeats, notes, packages, reporter, scan};
 
 /// Most scans that are requested but have not begun.
 const SCAN_COMMANDS_MAX: usize = 16;
@@ -33,7 +33,7 @@ pub(super) struct Start<'a> {
     pub(super) console: Console,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) begin: Begin,
-    pub(super) left: Left,
+    pub(super) left: Leftovers,
 }
 
 /// A queue and the report of its opening.
@@ -119,7 +119,7 @@ impl Start<'_> {
             clock: self.clock.clone(),
             cancel: Cancel::new(),
             scan_commands,
-            tell: Notify::new(),
+            report: Notify::new(),
             beat: Notify::new(),
             outcomes: Mutex::new(std::mem::take(&mut self.left.outcomes)),
             rescans: Mutex::new(std::mem::take(&mut self.left.rescans)),
@@ -143,10 +143,10 @@ impl Start<'_> {
             let _ = shared.ended.try_send(why);
         }
         let (stop, stopped) = watch::channel(false);
-        let telling = tell::run(shared.clone(), settings.sync.clone(), stopped.clone());
+        let telling = reporter::run(shared.clone(), settings.sync.clone(), stopped.clone());
         let every = settings.sync.heartbeat;
         let beating =
-            heart::run(shared.clone(), self.own.clone(), every, self.begin, stopped.clone());
+            heartbeats::run(shared.clone(), self.own.clone(), every, self.begin, stopped.clone());
         let mut tasks = vec![
             tokio::spawn(guarded(part("telling task"), telling)),
             tokio::spawn(guarded(part("heartbeat task"), beating)),

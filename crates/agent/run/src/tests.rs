@@ -28,9 +28,9 @@ mod metrics;
 mod refused;
 mod server;
 
-use super::{Agent, AgentSettings, Console, Ended};
+use super::{Agent, AgentSettings, Console, EndReason};
 use crate::config::{InventoryConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig};
-use crate::shared::{Begin, Left, ScanCommand};
+use crate::shared::{Begin, Leftovers, ScanCommand};
 use crate::start::Start;
 use server::Server;
 
@@ -117,7 +117,7 @@ impl Clock for HangingClock {
 }
 
 fn start(settings: &AgentSettings, clock: Arc<dyn Clock>) -> Agent {
-    let left = Left::default();
+    let left = Leftovers::default();
     Start { own: settings, console: Console::new(), clock, begin: Begin::Start, left }
         .run()
         .unwrap()
@@ -185,7 +185,7 @@ async fn panicked_scan_thread_ends_agent_with_its_name() {
         console: Console::new(),
         clock: clock.clone(),
         begin: Begin::Start,
-        left: Left::default(),
+        left: Leftovers::default(),
     };
     let mut agent = start.run().unwrap();
     clock.broken.store(true, Ordering::SeqCst);
@@ -193,7 +193,7 @@ async fn panicked_scan_thread_ends_agent_with_its_name() {
     agent.shared.rescans.lock().push(1);
     let _ = agent.shared.scan_commands.try_send(ScanCommand::Wake);
     let ended = agent.ended().await.unwrap();
-    assert_eq!(ended, Ended::Broken("scan thread"));
+    assert_eq!(ended, EndReason::Broken("scan thread"));
     let error = ended.error().unwrap().to_string();
     assert!(error.contains("scan thread") && error.contains("start the agent again"), "{error}");
     // Everything that can still be closed is closed.
@@ -242,9 +242,9 @@ async fn reload_keeps_pending_restart_and_unreported_outcomes() {
     let outcome =
         link::json::ControlOutcome { id: 7, outcome: "done".into(), detail: "3 files".into() };
     agent.shared.outcomes.lock().push(outcome.clone());
-    agent.shared.ended.try_send(Ended::Restart).unwrap();
+    agent.shared.ended.try_send(EndReason::Restart).unwrap();
     let mut agent = agent.reload(&settings).await.unwrap();
-    assert_eq!(agent.ended().await, Some(Ended::Restart));
+    assert_eq!(agent.ended().await, Some(EndReason::Restart));
     let left = agent.close(false).await.unwrap();
     assert_eq!(left.outcomes, [outcome]);
     // So does a rescan that was accepted and not carried out.
@@ -264,7 +264,7 @@ async fn reload_keeps_pending_restart_and_unreported_outcomes() {
     let agent = Agent::start(&settings, Console::new()).unwrap();
     agent.shared.restarting.store(8, Ordering::SeqCst);
     let mut agent = agent.reload(&settings).await.unwrap();
-    assert_eq!(agent.ended().await, Some(Ended::Restart));
+    assert_eq!(agent.ended().await, Some(EndReason::Restart));
     agent.stop().await.unwrap();
 }
 
@@ -283,7 +283,7 @@ async fn restart_command_is_reported_again_after_a_lost_response() {
     agent.shared.outcomes.lock().push(outcome);
     let listen = url.trim_start_matches("https://").parse().unwrap();
     let server = Server::start(&folder.path().join("server"), listen);
-    assert_eq!(agent.ended().await, Some(Ended::Restart));
+    assert_eq!(agent.ended().await, Some(EndReason::Restart));
     agent.stop().await.unwrap();
     server.stop().await;
 }

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use detect::{NoChecks, ScanPorts};
 use env::clock::Clock;
 use model::{EventBody, WatchReport};
-use realtime::{AttributionOptions, Realtime, RealtimeOptions, Wake, WatchOptions};
+use realtime::{AttributionOptions, Realtime, RealtimeOptions, WakeCallback, WatchOptions};
 use tracing::error;
 
 use crate::config::AgentSettings;
@@ -37,7 +37,7 @@ pub(crate) fn start(
     }
     let commands = shared.scan_commands.clone();
     // If the channel is full, the thread is awake.
-    let wake = Wake(Arc::new(move || drop(commands.try_send(ScanCommand::Wake))));
+    let wake = WakeCallback(Arc::new(move || drop(commands.try_send(ScanCommand::Wake))));
     let real = |folder: &PathBuf| folder.canonicalize().ok();
     let watch = WatchOptions {
         roots,
@@ -87,7 +87,7 @@ impl Scanning {
         self.report_watch_gaps();
         self.report_transients(false);
         if changes > 0 {
-            self.shared.tell.notify_one();
+            self.shared.report.notify_one();
         }
     }
 
@@ -165,7 +165,7 @@ impl Scanning {
             if let Err(problem) = self.shared.queue.append_coverage(&self.shared.dataset, gap) {
                 error!("agent's queue: {problem}");
             }
-            self.shared.tell.notify_one();
+            self.shared.report.notify_one();
         }
     }
 
@@ -180,7 +180,7 @@ impl Scanning {
         if let Err(problem) = self.shared.queue.append_events(&self.shared.dataset, events) {
             error!("agent's queue: {problem}");
         }
-        self.shared.tell.notify_one();
+        self.shared.report.notify_one();
     }
 
     /// Stores how the roots are watched, for `agent status`, and reports it to the server if it

@@ -9,8 +9,8 @@ use model::{Dataset, ItemKey};
 use reqwest::StatusCode;
 use tracing::warn;
 
-use crate::difference::{Descent, Differing, Own};
-use crate::documents::Maker;
+use crate::difference::{Descent, DifferingRanges, OwnDocuments};
+use crate::documents::DocumentWriter;
 use crate::syncer::{Syncer, blocking};
 use crate::{SyncError, client, documents};
 
@@ -41,7 +41,7 @@ pub struct CheckReport {
 
 /// The treatment of documents that only the server holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Surplus {
+pub enum SurplusPolicy {
     /// They are kept, because a part of the dataset cannot be read (for example, a root is not
     /// mounted) and items that this agent lacks may still exist.
     Keep,
@@ -72,7 +72,8 @@ impl Syncer {
     /// Returns an error if there is no answer, or a refusal.
     pub async fn check(&self, dataset: &Dataset) -> Result<CheckReport, SyncError> {
         let begun = self.begin_check();
-        let Compared { report, store } = self.check_part(dataset, Surplus::RemoveUnlessAll).await?;
+        let Compared { report, store } =
+            self.check_part(dataset, SurplusPolicy::RemoveUnlessAll).await?;
         if let Some(store) = store {
             self.end_check(begun, store).await?;
         }
@@ -87,7 +88,7 @@ impl Syncer {
     pub async fn check_part(
         &self,
         dataset: &Dataset,
-        surplus: Surplus,
+        surplus: SurplusPolicy,
     ) -> Result<Compared, SyncError> {
         let own = self.own_digest(dataset).await?;
         let mut report = CheckReport { documents: own.documents, ..CheckReport::default() };
@@ -108,10 +109,10 @@ impl Syncer {
         };
         let store = found.store.clone();
         let Repair { resend, mut remove } = self.repair(dataset, found).await?;
-        if surplus == Surplus::Keep {
+        if surplus == SurplusPolicy::Keep {
             remove.clear();
         }
-        if own.documents == 0 && !remove.is_empty() && surplus != Surplus::Remove {
+        if own.documents == 0 && !remove.is_empty() && surplus != SurplusPolicy::Remove {
             // The database is new or every root is missing. This is no reason to empty the server.
             warn!(%dataset, held = remove.len(), "this agent has sent nothing yet: check postponed");
             report.put_off = true;
@@ -135,8 +136,8 @@ impl Syncer {
         blocking(move || {
             let snapshot = queue.snapshot(&dataset)?;
             let complete = snapshot.pending().is_empty() && snapshot.exceptions().is_empty();
-            let (mut checksums, mut hashes) = (Vec::new(), Own::default());
-            let mut maker = Maker::new(&dataset, names.as_ref());
+            let (mut checksums, mut hashes) = (Vec::new(), OwnDocuments::default());
+            let mut maker = DocumentWriter::new(&dataset, names.as_ref());
             snapshot.for_each(&mut |item| {
                 let document = maker.make(item.key.borrowed(), item.seen, (&item.body).into());
                 checksums.extend(raw(document.checksum));
@@ -189,8 +190,8 @@ impl Syncer {
     pub(crate) async fn compare(
         &self,
         dataset: &Dataset,
-        own: Own,
-    ) -> Result<Option<Differing>, SyncError> {
+        own: OwnDocuments,
+    ) -> Result<Option<DifferingRanges>, SyncError> {
         let client = self.client();
         let mut descent = Descent::new(&own, dataset.wire());
         while let Some(question) = descent.question() {
@@ -206,12 +207,17 @@ impl Syncer {
     }
 
     /// Returns the changes that make the server's documents equal to this agent's.
-    async fn repair(&self, dataset: &Dataset, mut found: Differing) -> Result<Repair, SyncError> {
+    async fn repair(
+        &self,
+        dataset: &Dataset,
+        mut found: DifferingRanges,
+    ) -> Result<Repair, SyncError> {
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         let names = std::sync::Arc::clone(&self.names);
         blocking(move || {
             let snapshot = queue.snapshot(&dataset)?;
-            let (mut resend, mut maker) = (Vec::new(), Maker::new(&dataset, names.as_ref()));
+            let (mut resend, mut maker) =
+                (Vec::new(), DocumentWriter::new(&dataset, names.as_ref()));
             snapshot.for_each(&mut |item| {
                 resend.extend(found.missing(&mut maker, item));
                 Ok(())
@@ -247,14 +253,14 @@ impl Syncer {
         &self,
         dataset: &Dataset,
         mut report: CheckReport,
-        surplus: Surplus,
+        surplus: SurplusPolicy,
     ) -> Result<Compared, SyncError> {
         warn!(%dataset, documents = report.documents, "the server's documents differed and it \
             compares no ranges; sending all of them again");
         report.resent = self.resend_all(dataset).await?;
         self.cycle(dataset).await?;
         let mut agreed = self.agrees_now(dataset).await?;
-        if agreed == Agreed::No && surplus != Surplus::Keep {
+        if agreed == Agreement::No && surplus != SurplusPolicy::Keep {
             // Marked as pending before the server is emptied, so that nothing is lost if the agent
             // is killed in between.
             report.resent += self.resend_all(dataset).await?;
@@ -262,18 +268,18 @@ impl Syncer {
             self.cycle(dataset).await?;
             agreed = self.agrees_now(dataset).await?;
         }
-        report.unsure = agreed == Agreed::NotTold;
-        let store = if let Agreed::With(store) = agreed { Some(store) } else { None };
+        report.unsure = agreed == Agreement::NotTold;
+        let store = if let Agreement::With(store) = agreed { Some(store) } else { None };
         Ok(Compared { report, store })
     }
 
     /// Compares the whole dataset with the server's once more.
-    async fn agrees_now(&self, dataset: &Dataset) -> Result<Agreed, SyncError> {
+    async fn agrees_now(&self, dataset: &Dataset) -> Result<Agreement, SyncError> {
         let own = self.own_digest(dataset).await?;
         if !own.complete {
-            return Ok(Agreed::NotTold);
+            return Ok(Agreement::NotTold);
         }
-        Ok(self.server_agrees(dataset, &own.digest).await?.map_or(Agreed::No, Agreed::With))
+        Ok(self.server_agrees(dataset, &own.digest).await?.map_or(Agreement::No, Agreement::With))
     }
 
     /// Marks every reported document as pending again; returns their number.
@@ -371,7 +377,7 @@ struct Removal {
 
 /// The result of comparing a whole dataset with an older server.
 #[derive(Debug, PartialEq, Eq)]
-enum Agreed {
+enum Agreement {
     /// The server has the same documents; the id of its store.
     With(String),
     No,
@@ -390,5 +396,5 @@ struct OwnDigest {
     /// True if nothing is pending or refused, so that the digest covers the whole dataset.
     complete: bool,
     digest: String,
-    hashes: Own,
+    hashes: OwnDocuments,
 }

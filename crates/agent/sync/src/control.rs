@@ -53,7 +53,7 @@ pub(crate) struct Facts {
     /// Number of the last reason when the last finished check began.
     checked: u64,
     /// Set if the server lacks sessions that it acknowledged.
-    behind: Option<Behind>,
+    behind: Option<SessionMismatch>,
 }
 
 /// The state of failed renewals.
@@ -66,7 +66,7 @@ pub(crate) struct Renewal {
 
 /// The last session according to this agent and according to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Behind {
+struct SessionMismatch {
     own: String,
     theirs: String,
 }
@@ -110,7 +110,7 @@ impl Reasons {
 #[derive(Debug, Clone)]
 pub struct StartedCheck {
     reasons: u64,
-    behind: Option<Behind>,
+    behind: Option<SessionMismatch>,
 }
 
 impl Facts {
@@ -348,7 +348,7 @@ impl Syncer {
     ///
     /// # Errors
     /// Returns an error if there is no answer, or a refusal.
-    pub async fn greet(&self) -> Result<(), SyncError> {
+    pub async fn send_startup(&self) -> Result<(), SyncError> {
         if !self.facts.lock().greeted {
             self.heartbeat(ControlAction::Startup, &[]).await?;
         }
@@ -389,7 +389,7 @@ impl Syncer {
         let raised = {
             let mut facts = self.facts.lock();
             facts.take_over(answer);
-            facts.behind = (theirs < own).then(|| Behind {
+            facts.behind = (theirs < own).then(|| SessionMismatch {
                 own: own_session.unwrap_or_default(),
                 theirs: answer.last_session.clone().unwrap_or_default(),
             });

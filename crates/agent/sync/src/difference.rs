@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use link::digest::{KeyRange, SPLIT_DIGITS_MAX, Sum, hash, key};
 use link::{DigestAnswer, DigestItem, DigestRequest};
 use model::ItemKey;
-use queue::ToldItem;
+use queue::ReportedItem;
 
-use crate::documents::Maker;
+use crate::documents::DocumentWriter;
 
 /// Ranges of up to this number of documents are listed instead of split.
 const LIST_MAX: u64 = 64;
@@ -30,9 +30,9 @@ const DIGITS_MAX: u8 = 16;
 
 /// The documents of this side: key and hash of each, sorted.
 #[derive(Debug, Default)]
-pub(crate) struct Own(Vec<(u64, u64)>);
+pub(crate) struct OwnDocuments(Vec<(u64, u64)>);
 
-impl Own {
+impl OwnDocuments {
     pub(crate) fn add(&mut self, id: &str, checksum: &str) {
         self.0.push((key(id), hash(id, checksum)));
     }
@@ -62,7 +62,7 @@ impl Own {
 
 /// The ranges that differ, and the server's documents in them.
 #[derive(Debug, Default)]
-pub(crate) struct Differing {
+pub(crate) struct DifferingRanges {
     /// Sorted, without overlap.
     ranges: Vec<KeyRange>,
     /// The server's documents in them, by id.
@@ -71,10 +71,14 @@ pub(crate) struct Differing {
     pub(crate) store: String,
 }
 
-impl Differing {
+impl DifferingRanges {
     /// Returns the key of an item that the server lacks or holds in another state. The server's
     /// document of it is removed from `theirs`.
-    pub(crate) fn missing(&mut self, maker: &mut Maker<'_>, item: ToldItem) -> Option<ItemKey> {
+    pub(crate) fn missing(
+        &mut self,
+        maker: &mut DocumentWriter<'_>,
+        item: ReportedItem,
+    ) -> Option<ItemKey> {
         if !self.covers(maker.id(item.key.borrowed())) {
             return None;
         }
@@ -98,7 +102,7 @@ impl Differing {
 /// The sequence of requests that lists everything that differs.
 #[derive(Debug)]
 pub(crate) struct Descent<'a> {
-    own: &'a Own,
+    own: &'a OwnDocuments,
     index: String,
     /// Ranges to be split, with the number of documents that they may hold.
     split: Vec<(KeyRange, u64)>,
@@ -106,14 +110,21 @@ pub(crate) struct Descent<'a> {
     list: Vec<(KeyRange, u64)>,
     /// Most digits that a range is split by.
     widest: u8,
-    found: Differing,
+    found: DifferingRanges,
 }
 
 impl<'a> Descent<'a> {
-    pub(crate) fn new(own: &'a Own, index: String) -> Self {
+    pub(crate) fn new(own: &'a OwnDocuments, index: String) -> Self {
         let all = (KeyRange::ALL, own.0.len() as u64);
         let (split, list) = (vec![all], Vec::new());
-        Self { own, index, split, list, widest: SPLIT_DIGITS_MAX, found: Differing::default() }
+        Self {
+            own,
+            index,
+            split,
+            list,
+            widest: SPLIT_DIGITS_MAX,
+            found: DifferingRanges::default(),
+        }
     }
 
     /// Returns the next request; `None` when everything is known.
@@ -198,7 +209,7 @@ impl<'a> Descent<'a> {
         if wide && range.digits() + 2 <= DIGITS_MAX { self.widest } else { 1 }
     }
 
-    pub(crate) fn finish(mut self) -> Differing {
+    pub(crate) fn finish(mut self) -> DifferingRanges {
         self.found.ranges.sort_unstable();
         self.found
     }

@@ -17,8 +17,8 @@ fn id(n: u32) -> String {
     }
 }
 
-fn own(side: &Side) -> Own {
-    let mut own = Own::default();
+fn own(side: &Side) -> OwnDocuments {
+    let mut own = OwnDocuments::default();
     for (id, checksum) in side {
         own.add(id, checksum);
     }

@@ -25,7 +25,7 @@ impl<'a> From<&'a Body> for Content<'a> {
     }
 }
 
-/// The document of an item, borrowed from its [`Maker`].
+/// The document of an item, borrowed from its [`DocumentWriter`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Document<'a> {
     /// The id on the wire.
@@ -37,7 +37,7 @@ pub(crate) struct Document<'a> {
 }
 
 /// A writer of documents that reuses its buffers.
-pub(crate) struct Maker<'a> {
+pub(crate) struct DocumentWriter<'a> {
     dataset: &'a Dataset,
     names: &'a dyn Names,
     writer: FileWriter,
@@ -46,7 +46,7 @@ pub(crate) struct Maker<'a> {
     checksum: String,
 }
 
-impl<'a> Maker<'a> {
+impl<'a> DocumentWriter<'a> {
     pub(crate) fn new(dataset: &'a Dataset, names: &'a dyn Names) -> Self {
         let (id, json, checksum) = (String::new(), Vec::new(), String::new());
         Self { dataset, names, writer: FileWriter::default(), id, json, checksum }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn document_id_of_other_datasets_is_their_key() {
         let packages = Dataset::new("inventory-packages");
-        let mut maker = Maker::new(&packages, &model::document::NoNames);
+        let mut maker = DocumentWriter::new(&packages, &model::document::NoNames);
         assert_eq!(maker.id(KeyRef { directory: b"", name: b"bash" }), "bash");
         assert_eq!(maker.id(KeyRef { directory: b"", name: b"\xff" }).len(), 40);
     }

@@ -32,7 +32,7 @@ mod session;
 mod syncer;
 pub mod tls;
 
-pub use check::{CheckReport, Compared, Surplus};
+pub use check::{CheckReport, Compared, SurplusPolicy};
 pub use client::Client;
 pub use contact::{Contact, OwnView};
 pub use control::StartedCheck;

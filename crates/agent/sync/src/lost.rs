@@ -37,13 +37,13 @@ use link::digest::key;
 use link::{DigestAnswer, DigestRequest};
 use model::path::is_at_or_below;
 use model::{ChangeKind, Dataset, EventBody, ItemKey, Names};
-use queue::{Queue, QueueError, ToldItem};
+use queue::{Queue, QueueError, ReportedItem};
 use tracing::{info, warn};
 
 use crate::SyncError;
 use crate::client;
-use crate::difference::{Differing, Own};
-use crate::documents::Maker;
+use crate::difference::{DifferingRanges, OwnDocuments};
+use crate::documents::DocumentWriter;
 use crate::syncer::{Syncer, blocking};
 use events::{EventIndex, FirstScan};
 use item::Item;
@@ -143,9 +143,9 @@ impl Candidates {
     /// `differing`.
     fn add_held(
         &mut self,
-        held: ToldItem,
-        maker: &mut Maker<'_>,
-        differing: &mut Differing,
+        held: ReportedItem,
+        maker: &mut DocumentWriter<'_>,
+        differing: &mut DifferingRanges,
         roots: &BTreeSet<Vec<u8>>,
     ) {
         if !differing.covers(maker.id(held.key.borrowed())) {
@@ -165,7 +165,7 @@ impl Candidates {
     }
 
     /// Adds the documents that are left in `differing`, which only the server has.
-    fn add_only_on_server(&mut self, differing: Differing) {
+    fn add_only_on_server(&mut self, differing: DifferingRanges) {
         self.only_on_server = differing.theirs.len();
         let ids = differing.theirs.into_keys();
         self.on_server.extend(ids.map(|id| Candidate { key: key(&id), item: None }));
@@ -265,7 +265,7 @@ impl Syncer {
         mut watched: Watched,
     ) -> Result<LostReport, SyncError> {
         watched.seen_us = watched.seen_us.min(self.clock.now_us());
-        self.greet().await?;
+        self.send_startup().await?;
         let own = self.held_documents(dataset).await?;
         let mut report = LostReport { documents: own.len() as u64, ..LostReport::default() };
         let Some(differing) = self.compare(dataset, own).await? else {
@@ -296,11 +296,12 @@ impl Syncer {
     }
 
     /// Returns key and hash of every document the queue holds, pending ones included.
-    async fn held_documents(&self, dataset: &Dataset) -> Result<Own, SyncError> {
+    async fn held_documents(&self, dataset: &Dataset) -> Result<OwnDocuments, SyncError> {
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         let names = Arc::clone(&self.names);
         blocking(move || {
-            let (mut own, mut maker) = (Own::default(), Maker::new(&dataset, names.as_ref()));
+            let (mut own, mut maker) =
+                (OwnDocuments::default(), DocumentWriter::new(&dataset, names.as_ref()));
             queue.snapshot(&dataset)?.for_each_held(&mut |item| {
                 let document = maker.make(item.key.borrowed(), item.seen, (&item.body).into());
                 own.add(document.id, document.checksum);
@@ -316,13 +317,13 @@ impl Syncer {
     async fn candidates(
         &self,
         dataset: &Dataset,
-        mut differing: Differing,
+        mut differing: DifferingRanges,
         roots: Vec<Vec<u8>>,
     ) -> Result<Candidates, SyncError> {
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         let names = Arc::clone(&self.names);
         blocking(move || {
-            let mut maker = Maker::new(&dataset, names.as_ref());
+            let mut maker = DocumentWriter::new(&dataset, names.as_ref());
             let (mut candidates, roots) = (Candidates::default(), BTreeSet::from_iter(roots));
             queue.snapshot(&dataset)?.for_each_held(&mut |item| {
                 candidates.add_held(item, &mut maker, &mut differing, &roots);

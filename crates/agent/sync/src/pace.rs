@@ -12,7 +12,7 @@ const SLOW_BYTES_MIN: usize = 16 * 1024;
 
 /// The target size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub(crate) struct SessionSize {
     bytes: usize,
     bytes_max: usize,
     single: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Pace {
     grow_after: u32,
 }
 
-impl Pace {
+impl SessionSize {
     pub(crate) fn new(bytes_max: usize) -> Self {
         let bytes_max = bytes_max.max(BYTES_MIN);
         Self { bytes: bytes_max, bytes_max, single: false, taken: 0, grow_after: GROW_AFTER }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn halving_ends_at_single_values() {
-        let mut pace = Pace::new(64 * 1024);
+        let mut pace = SessionSize::new(64 * 1024);
         let mut steps = 0;
         while pace.values_max() > 1 {
             pace.halve(pace.bytes());
@@ -100,14 +100,14 @@ mod tests {
 
     #[test]
     fn halving_starts_at_size_sent() {
-        let mut pace = Pace::new(5_000_000);
+        let mut pace = SessionSize::new(5_000_000);
         pace.halve(30_000);
         assert_eq!(pace.bytes(), 15_000);
     }
 
     #[test]
     fn slow_connection_shrinks_sessions_and_delays_their_growth() {
-        let mut pace = Pace::new(5_000_000);
+        let mut pace = SessionSize::new(5_000_000);
         for _ in 0..20 {
             pace.slow(pace.bytes());
         }
@@ -120,21 +120,21 @@ mod tests {
 
     #[test]
     fn small_failed_session_does_not_change_session_size() {
-        let mut pace = Pace::new(5_000_000);
+        let mut pace = SessionSize::new(5_000_000);
         pace.slow(3_000);
-        assert_eq!(pace, Pace::new(5_000_000));
+        assert_eq!(pace, SessionSize::new(5_000_000));
         pace.slow(5_000_000);
         (0..2 * GROW_AFTER).for_each(|_| pace.record_accepted());
-        assert_eq!(pace, Pace::new(5_000_000), "grown back, it is as it was");
+        assert_eq!(pace, SessionSize::new(5_000_000), "grown back, it is as it was");
     }
 
     #[test]
     fn broken_connection_halves_session_size_once() {
-        let mut pace = Pace::new(5_000_000);
+        let mut pace = SessionSize::new(5_000_000);
         pace.broken(20_000);
         assert_eq!(pace.bytes(), 2_500_000);
         (0..GROW_AFTER).for_each(|_| pace.record_accepted());
-        assert_eq!(pace, Pace::new(5_000_000), "and is made up for at once");
+        assert_eq!(pace, SessionSize::new(5_000_000), "and is made up for at once");
         pace.broken(4_000_000);
         assert_eq!(pace.bytes(), 2_000_000);
         // A connection that always breaks gets smaller and smaller sessions.
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn session_size_grows_back_to_its_maximum() {
-        let mut pace = Pace::new(40_000);
+        let mut pace = SessionSize::new(40_000);
         pace.halve(6_000);
         for _ in 0..100 {
             pace.record_accepted();

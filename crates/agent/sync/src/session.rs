@@ -5,7 +5,7 @@ use link::{Operation, SessionBuilder, Start};
 use model::{Coverage, CoverageKind, Dataset, EventBody, Names, SkipReason};
 use queue::{EventLease, Lease, Queue, QueueError, Skip};
 
-use crate::documents::{Content, Maker};
+use crate::documents::{Content, DocumentWriter};
 
 /// Most events in one session; the remaining space is for documents.
 const SESSION_EVENTS_MAX: usize = 5_000;
@@ -53,7 +53,7 @@ pub(crate) fn draft(
     let mut lease = queue.lease(dataset, limits.bytes)?;
     if let Some(lease) = &mut lease {
         let mut taken = 0;
-        let mut maker = Maker::new(dataset, names);
+        let mut maker = DocumentWriter::new(dataset, names);
         for item in lease.items() {
             let observation = item.observation()?;
             let content = match (&observation, item.document()) {

@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 
 use crate::client::{self, Client, SessionHead};
 use crate::control::{self, Facts, Reasons, Renewal};
-use crate::pace::Pace;
+use crate::pace::SessionSize;
 use crate::report::WatchNote;
 use crate::session::{self, Draft, Refused, SessionLimits, Skipped};
 use crate::{IdentityFolder, Machine, SyncError};
@@ -89,7 +89,7 @@ pub struct Syncer {
     /// Number of the newest session of this agent that is known here.
     pub(crate) last_session: AtomicU64,
     /// Session size that connection and server can handle, over all cycles.
-    pub(crate) pace: Mutex<Pace>,
+    pub(crate) pace: Mutex<SessionSize>,
 }
 
 impl Syncer {
@@ -111,7 +111,7 @@ impl Syncer {
         let facts = Facts::initial(&client.identity().cluster_name, control::check_noted(&queue)?);
         // Numbers continue above those of earlier runs, even if the clock was set back.
         let last_session = control::last_session_known(&queue)?;
-        let pace = Mutex::new(Pace::new(options.session_bytes));
+        let pace = Mutex::new(SessionSize::new(options.session_bytes));
         Ok(Self {
             queue,
             client: Mutex::new(client),
@@ -144,7 +144,7 @@ impl Syncer {
     /// Returns an error if a session fails; its items are pending again, and earlier sessions stay
     /// acknowledged.
     pub async fn cycle(&self, dataset: &Dataset) -> Result<CycleReport, SyncError> {
-        self.greet().await?;
+        self.send_startup().await?;
         let queue = self.queue.clone();
         let events = blocking(move || Ok(queue.status()?.events)).await?;
         let mut run = Run {
@@ -318,13 +318,13 @@ impl Syncer {
         skips: Vec<Skip>,
         refused: Refused,
         session: Option<String>,
-    ) -> Result<Settled, SyncError> {
+    ) -> Result<AnswerOutcome, SyncError> {
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         let now_us = self.clock.now_us();
         blocking(move || {
             // The gaps come first: after a kill, a gap may be reported twice but is not lost.
             let gaps = refused.into_gaps(now_us);
-            let mut settled = Settled { gaps: gaps.len(), restamped: false };
+            let mut settled = AnswerOutcome { gaps: gaps.len(), restamped: false };
             for gap in gaps {
                 queue.append_coverage(&dataset, gap)?;
             }
@@ -386,7 +386,7 @@ struct Run {
 }
 
 /// The result of applying an answer.
-struct Settled {
+struct AnswerOutcome {
     /// Coverage events appended.
     gaps: usize,
     /// The server held higher versions of some items: they are pending again.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use console::Console;
 use env::clock::Clock;
 use env::random::{Random as _, SystemRandom};
-use host::metrics::{Look, Metrics};
+use host::metrics::{Metrics, Reading};
 use model::{Coverage, CoverageKind, Dataset, EventBody};
 use parking_lot::Mutex;
 use queue::{EventLease, Queue, QueueError, QueueOpenReport, QueueOptions};
@@ -24,7 +24,7 @@ use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
 use crate::config::MetricsConfig;
-use crate::own::{self, Sent};
+use crate::own::{self, SentCounters};
 
 /// The queue's file in the agent's folder.
 pub const FILE: &str = "metrics.db";
@@ -71,7 +71,7 @@ pub struct HostMetrics {
     metrics: Metrics,
     /// True if the agent's own metrics are reported as well.
     own: bool,
-    sent: Sent,
+    sent: SentCounters,
     /// Monotonic time at which each reason for refused rows was reported.
     refused: Mutex<HashMap<String, Duration>>,
     /// Notified when there is something to send.
@@ -108,7 +108,7 @@ impl HostMetrics {
             interval: config.interval,
             metrics: Metrics::new(Path::new("/"), &config.processes, &config.ignore_interfaces),
             own: config.own,
-            sent: Sent::default(),
+            sent: SentCounters::default(),
             refused: Mutex::default(),
             ready: Notify::new(),
         });
@@ -219,7 +219,7 @@ impl HostMetrics {
     fn once(&self) -> Result<Vec<String>, QueueError> {
         let Some(queue) = self.queue() else { return Ok(Vec::new()) };
         let time_us = self.ports.clock.now_us();
-        let Look { mut rows, problems } = self.metrics.sample();
+        let Reading { mut rows, problems } = self.metrics.sample();
         rows.push(own::looks(&queue.status()?));
         if self.own {
             rows.extend(own::rows(&self.ports.queue.status()?, &self.sent));

@@ -10,13 +10,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Counters of the rows sent since the agent started.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SentCounters {
     stored: AtomicU64,
     refused: AtomicU64,
     failures: AtomicU64,
 }
 
-impl Sent {
+impl SentCounters {
     /// Counts an answer of the server.
     pub(super) fn count_answer(&self, stored: u64, refused: u64) {
         self.stored.fetch_add(stored, Ordering::Relaxed);
@@ -36,7 +36,7 @@ pub(super) fn looks(metrics: &QueueStatus) -> MetricRow {
 }
 
 /// Returns the state of the agent's queue, the counters of sent rows, and the usage of the process.
-pub(super) fn rows(queue: &QueueStatus, sent: &Sent) -> Vec<MetricRow> {
+pub(super) fn rows(queue: &QueueStatus, sent: &SentCounters) -> Vec<MetricRow> {
     let mut rows = Vec::new();
     for dataset in &queue.datasets {
         let names = ["agent.items", "agent.pending", "agent.exceptions"];

@@ -62,6 +62,6 @@ mod watcher;
 
 pub use dirty::{Windows, add_notices};
 pub use file_systems::{FileSystemState, WatchState};
-pub use options::{Level, Options, Wake};
+pub use options::{Level, Options, WakeCallback};
 pub use shared::{Incident, IncidentKind, monotonic_ns};
 pub use watcher::{Handles, ReaderPause, WatchCounters, Watcher};

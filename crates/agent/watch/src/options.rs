@@ -21,9 +21,9 @@ pub enum Level {
 /// A function that is called when something becomes due sooner than announced, from a thread of
 /// the watcher. It must not block and must not call the watcher.
 #[derive(Clone)]
-pub struct Wake(pub Arc<dyn Fn() + Send + Sync>);
+pub struct WakeCallback(pub Arc<dyn Fn() + Send + Sync>);
 
-impl fmt::Debug for Wake {
+impl fmt::Debug for WakeCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Wake")
     }
@@ -55,7 +55,7 @@ pub struct Options {
     /// Best level to use.
     pub best_level: Level,
     /// Called when something becomes due.
-    pub wake: Option<Wake>,
+    pub wake: Option<WakeCallback>,
 }
 
 impl Default for Options {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dirty::{Noted, Tracker};
+use dirty::{NotificationInfo, Tracker};
 use env::clock::{Clock as _, SystemClock};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, eventfd};
@@ -68,7 +68,7 @@ pub(crate) struct State {
     pub(crate) canary_us: u64,
     /// Time of the next due entry that the caller knows of.
     announced: Option<u64>,
-    poked: bool,
+    interrupted: bool,
     pub(crate) stopping: bool,
 }
 
@@ -104,7 +104,7 @@ impl Shared {
             complete_ns: monotonic_ns(),
             canary_us: 0,
             announced: None,
-            poked: false,
+            interrupted: false,
             stopping: false,
         };
         Ok(Self {
@@ -127,8 +127,12 @@ impl Shared {
     }
 
     /// Returns a notification of the watcher's own.
-    pub(crate) fn noted(&self) -> Noted {
-        Noted { now: monotonic_ns(), wall_us: self.now_us(), ..Noted::default() }
+    pub(crate) fn noted(&self) -> NotificationInfo {
+        NotificationInfo {
+            now: monotonic_ns(),
+            wall_us: self.now_us(),
+            ..NotificationInfo::default()
+        }
     }
 
     /// Makes roots due and records an incident. Call [`announce`](Self::announce) next.
@@ -183,14 +187,14 @@ impl Shared {
     }
 
     /// Takes what is due, and leaves the time of what is due next to the caller.
-    pub(crate) fn take_due(&self, now: u64, names_max: usize) -> Vec<model::Due> {
+    pub(crate) fn take_due(&self, now: u64, names_max: usize) -> Vec<model::DueCheck> {
         let mut state = self.lock();
         let due = state.tracker.take_due(now, names_max);
         state.announced = state.tracker.next_due();
         due
     }
 
-    /// Waits until something is due, an incident is reported or the caller is poked. Returns false
+    /// Waits until something is due, an incident is reported or the caller is interrupted. Returns false
     /// after the timeout.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let end = monotonic_ns().saturating_add(timeout.as_nanos() as u64);
@@ -199,7 +203,7 @@ impl Shared {
             let now = monotonic_ns();
             let next = state.tracker.next_due();
             let is_due = next.is_some_and(|next| next <= now) || !state.incidents.is_empty();
-            if std::mem::take(&mut state.poked) || is_due || state.stopping {
+            if std::mem::take(&mut state.interrupted) || is_due || state.stopping {
                 return true;
             }
             if now >= end {
@@ -211,8 +215,8 @@ impl Shared {
     }
 
     /// Makes [`wait`](Self::wait) return.
-    pub(crate) fn poke(&self) {
-        self.lock().poked = true;
+    pub(crate) fn interrupt_wait(&self) {
+        self.lock().interrupted = true;
         self.changed.notify_all();
     }
 

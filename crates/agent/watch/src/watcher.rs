@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use dirty::{Paths, Tracker};
-use model::{DirectoryHandles, Due};
+use model::{DirectoryHandles, DueCheck};
 use parking_lot::MutexGuard;
 
 use crate::file_systems::{FileSystemState, WatchState};
@@ -88,7 +88,7 @@ impl Watcher {
 
     /// Takes what is due at `now_ns` of [`monotonic_ns`](crate::monotonic_ns): at most about
     /// `names_max` entries, sorted by directory and name. Both names of a rename are in one result.
-    pub fn due(&self, now_ns: u64, names_max: usize) -> Vec<Due> {
+    pub fn due(&self, now_ns: u64, names_max: usize) -> Vec<DueCheck> {
         self.shared.take_due(now_ns, names_max)
     }
 
@@ -100,21 +100,21 @@ impl Watcher {
 
     /// Puts an entry back whose check had no stable result. It is due again after its window, with
     /// the notices that it had.
-    pub fn recheck(&self, due: Due) {
+    pub fn recheck(&self, due: DueCheck) {
         let mut state = self.shared.lock();
         state.tracker.put_back(due, crate::monotonic_ns());
         self.shared.announce(state);
     }
 
-    /// Waits until something is due, an incident is reported or [`poke`](Self::poke) is called.
+    /// Waits until something is due, an incident is reported or [`interrupt_wait`](Self::interrupt_wait) is called.
     /// Returns false after the timeout.
     pub fn wait(&self, timeout: Duration) -> bool {
         self.shared.wait(timeout)
     }
 
     /// Makes the present or the next [`wait`](Self::wait) return.
-    pub fn poke(&self) {
-        self.shared.poke();
+    pub fn interrupt_wait(&self) {
+        self.shared.interrupt_wait();
     }
 
     /// Takes the intervals in which notifications may be missing. Their roots are due with

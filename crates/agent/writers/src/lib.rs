@@ -10,7 +10,7 @@
 //! writer sleeps while the queue has a job and no leader.
 //!
 //! **Locking.** One mutex guards the state. It is not held during `commit`. A panic in `commit`
-//! drops `Lead`, which answers all its jobs with `None` and wakes the followers.
+//! drops `LeaderGuard`, which answers all its jobs with `None` and wakes the followers.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -23,7 +23,7 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Number of a job in the queue.
-type Ticket = u64;
+type JobNumber = u64;
 
 /// Time that a leader waits for more jobs.
 #[derive(Debug, Clone, Copy)]
@@ -41,12 +41,12 @@ pub struct WriterQueue<J, A> {
 }
 
 struct State<J, A> {
-    waiting: Vec<(Ticket, J)>,
+    waiting: Vec<(JobNumber, J)>,
     /// Weight of the waiting jobs.
     weight: usize,
-    next: Ticket,
+    next: JobNumber,
     /// Answers by ticket; `None` if the leader panicked.
-    answers: BTreeMap<Ticket, Option<A>>,
+    answers: BTreeMap<JobNumber, Option<A>>,
     /// True while there is a leader, which gathers or commits a group.
     led: bool,
 }
@@ -61,13 +61,13 @@ impl<J, A> Default for WriterQueue<J, A> {
 
 /// The guard of a leader. When it is dropped, also by a panic, it stores an answer for every job of
 /// the group and gives up the leadership.
-struct Lead<'a, J, A> {
+struct LeaderGuard<'a, J, A> {
     line: &'a WriterQueue<J, A>,
-    tickets: Vec<Ticket>,
+    tickets: Vec<JobNumber>,
     answers: Vec<A>,
 }
 
-impl<J, A> Drop for Lead<'_, J, A> {
+impl<J, A> Drop for LeaderGuard<'_, J, A> {
     fn drop(&mut self) {
         let mut state = self.line.lock();
         let mut answers = mem::take(&mut self.answers).into_iter();
@@ -82,7 +82,7 @@ impl<J, A> Drop for Lead<'_, J, A> {
 
 impl<J, A> WriterQueue<J, A> {
     fn lock(&self) -> MutexGuard<'_, State<J, A>> {
-        // A leader's panic leaves the state consistent, because `Lead` stores the answers.
+        // A leader's panic leaves the state consistent, because `LeaderGuard` stores the answers.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,7 +113,7 @@ impl<J, A> WriterQueue<J, A> {
                 continue;
             }
             state.led = true;
-            let mut lead = Lead { line: self, tickets: Vec::new(), answers: Vec::new() };
+            let mut lead = LeaderGuard { line: self, tickets: Vec::new(), answers: Vec::new() };
             state = self.gather(state, window);
             state.weight = 0;
             let waiting = mem::take(&mut state.waiting);

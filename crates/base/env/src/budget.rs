@@ -47,7 +47,7 @@ struct Inner<K> {
 
 /// The limit that a charge exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spent {
+pub enum ExceededLimit {
     /// The whole budget.
     Budget,
     /// The share of one sender.
@@ -70,7 +70,7 @@ struct State<K> {
     leaving: usize,
     /// Bytes of each sender's charges, without refused ones.
     by_sender: HashMap<K, usize>,
-    charges: BTreeMap<u64, Held<K>>,
+    charges: BTreeMap<u64, WaitingCharge<K>>,
     /// The incomplete bodies that hold bytes and are not refused.
     incomplete: BTreeSet<u64>,
     /// The bodies that wait for bytes.
@@ -82,10 +82,10 @@ struct State<K> {
 }
 
 #[derive(Debug)]
-struct Held<K> {
+struct WaitingCharge<K> {
     sender: K,
     bytes: usize,
-    refused: Option<Spent>,
+    refused: Option<ExceededLimit>,
     waker: Option<Waker>,
 }
 
@@ -121,7 +121,7 @@ impl<K: Copy + Eq + Hash> Budget<K> {
     ///
     /// # Errors
     /// Returns the limit that they exceed.
-    pub fn reserve(&self, sender: K, bytes: usize) -> Result<Charge<K>, Spent> {
+    pub fn reserve(&self, sender: K, bytes: usize) -> Result<Charge<K>, ExceededLimit> {
         let number = self.with(|state| {
             self.0.fits(state, sender, bytes)?;
             Ok(state.create(sender, bytes))
@@ -130,7 +130,7 @@ impl<K: Copy + Eq + Hash> Budget<K> {
     }
 
     /// Returns true if [`Budget::reserve`] would succeed.
-    pub fn has_room(&self, sender: K, bytes: usize) -> bool {
+    pub fn has_space(&self, sender: K, bytes: usize) -> bool {
         self.with(|state| self.0.fits(state, sender, bytes).is_ok())
     }
 
@@ -155,11 +155,11 @@ impl<K: Copy + Eq + Hash> Charge<K> {
     /// # Errors
     /// Returns the limit for which this body is refused. Its bytes are released when the charge is
     /// dropped.
-    pub async fn add(&mut self, bytes: usize) -> Result<(), Spent> {
+    pub async fn add(&mut self, bytes: usize) -> Result<(), ExceededLimit> {
         poll_fn(|cx| self.poll_add(cx, bytes)).await
     }
 
-    fn poll_add(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<Result<(), Spent>> {
+    fn poll_add(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<Result<(), ExceededLimit>> {
         self.budget.with(|state| {
             let polled = self.budget.0.add(state, self.number, bytes);
             if polled.is_pending() {
@@ -171,7 +171,7 @@ impl<K: Copy + Eq + Hash> Charge<K> {
     }
 
     /// Waits until this body is refused for the sake of an older one.
-    pub async fn refused(&mut self) -> Spent {
+    pub async fn refused(&mut self) -> ExceededLimit {
         poll_fn(|cx| {
             self.budget.with(|state| {
                 state.set_waker(self.number, cx.waker());
@@ -185,7 +185,7 @@ impl<K: Copy + Eq + Hash> Charge<K> {
     ///
     /// # Errors
     /// Returns the limit for which it was refused before this call.
-    pub fn complete(&mut self) -> Result<(), Spent> {
+    pub fn complete(&mut self) -> Result<(), ExceededLimit> {
         self.budget.with(|state| {
             state.incomplete.remove(&self.number);
             state.refusal(self.number).map_or(Ok(()), Err)
@@ -207,16 +207,21 @@ impl<K: Copy + Eq + Hash> Drop for Charge<K> {
 
 impl<K: Copy + Eq + Hash> Inner<K> {
     /// Checks bytes that do not wait. Bytes that an older body waits for are not free.
-    fn fits(&self, state: &State<K>, sender: K, bytes: usize) -> Result<(), Spent> {
+    fn fits(&self, state: &State<K>, sender: K, bytes: usize) -> Result<(), ExceededLimit> {
         if state.held_by(sender).saturating_add(bytes) > self.share_bytes_max {
-            return Err(Spent::Share);
+            return Err(ExceededLimit::Share);
         }
         let fits = state.used.saturating_add(bytes) <= self.bytes_max;
-        if fits && state.waiting.is_empty() { Ok(()) } else { Err(Spent::Budget) }
+        if fits && state.waiting.is_empty() { Ok(()) } else { Err(ExceededLimit::Budget) }
     }
 
     /// Adds bytes to an incomplete body, or refuses it or younger ones.
-    fn add(&self, state: &mut State<K>, number: u64, bytes: usize) -> Poll<Result<(), Spent>> {
+    fn add(
+        &self,
+        state: &mut State<K>,
+        number: u64,
+        bytes: usize,
+    ) -> Poll<Result<(), ExceededLimit>> {
         let Some(held) = state.charges.get(&number) else { return Poll::Ready(Ok(())) };
         let (sender, own) = (held.sender, held.bytes.saturating_add(bytes));
         if let Some(spent) = held.refused {
@@ -224,11 +229,11 @@ impl<K: Copy + Eq + Hash> Inner<K> {
         }
         // A body that cannot fit even alone would wait for ever.
         if own > self.bytes_max {
-            return Poll::Ready(Err(state.refuse(number, Spent::Budget)));
+            return Poll::Ready(Err(state.refuse(number, ExceededLimit::Budget)));
         }
         while state.held_by(sender).saturating_add(bytes) > self.share_bytes_max {
             let youngest = state.youngest_of(sender).filter(|youngest| *youngest > number);
-            let spent = state.refuse(youngest.unwrap_or(number), Spent::Share);
+            let spent = state.refuse(youngest.unwrap_or(number), ExceededLimit::Share);
             if youngest.is_none() {
                 return Poll::Ready(Err(spent));
             }
@@ -246,10 +251,10 @@ impl<K: Copy + Eq + Hash> Inner<K> {
         while (state.used - state.leaving).saturating_add(bytes) > self.bytes_max {
             match (state.incomplete.first(), state.incomplete.last()) {
                 (_, Some(youngest)) if *youngest > number => {
-                    state.refuse(*youngest, Spent::Budget);
+                    state.refuse(*youngest, ExceededLimit::Budget);
                 }
                 (Some(oldest), _) if *oldest < number => {
-                    return Poll::Ready(Err(state.refuse(number, Spent::Budget)));
+                    return Poll::Ready(Err(state.refuse(number, ExceededLimit::Budget)));
                 }
                 // Only complete bodies hold the rest.
                 _ => break,
@@ -263,7 +268,7 @@ impl<K: Copy + Eq + Hash> State<K> {
     fn create(&mut self, sender: K, bytes: usize) -> u64 {
         let number = self.begun;
         self.begun += 1;
-        self.charges.insert(number, Held { sender, bytes: 0, refused: None, waker: None });
+        self.charges.insert(number, WaitingCharge { sender, bytes: 0, refused: None, waker: None });
         self.resize(number, bytes);
         number
     }
@@ -272,7 +277,7 @@ impl<K: Copy + Eq + Hash> State<K> {
         self.by_sender.get(&sender).copied().unwrap_or(0)
     }
 
-    fn refusal(&self, number: u64) -> Option<Spent> {
+    fn refusal(&self, number: u64) -> Option<ExceededLimit> {
         self.charges.get(&number).and_then(|held| held.refused)
     }
 
@@ -321,7 +326,7 @@ impl<K: Copy + Eq + Hash> State<K> {
 
     /// Refuses an incomplete body. Its bytes no longer count for its sender. They count for the
     /// budget until its task drops it, which also wakes those that wait.
-    fn refuse(&mut self, number: u64, spent: Spent) -> Spent {
+    fn refuse(&mut self, number: u64, spent: ExceededLimit) -> ExceededLimit {
         let Some(held) = self.charges.get_mut(&number) else { return spent };
         held.refused = Some(spent);
         let (sender, bytes) = (held.sender, held.bytes);

@@ -52,7 +52,7 @@ impl Attempts {
     pub fn failed(&mut self, source: IpAddr, now: Duration) -> bool {
         let source = network(source);
         if !self.sources.contains_key(&source) && self.sources.len() >= self.sources_max {
-            self.make_room(now);
+            self.evict_oldest(now);
         }
         let failures = self.sources.entry(source).or_insert(Failures { first: now, count: 0 });
         if now >= failures.first + self.block {
@@ -62,7 +62,7 @@ impl Attempts {
         failures.count == self.max
     }
 
-    fn make_room(&mut self, now: Duration) {
+    fn evict_oldest(&mut self, now: Duration) {
         let block = self.block;
         self.sources.retain(|_, f| now < f.first + block);
         if self.sources.len() >= self.sources_max {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::cause::Cause;
-use crate::notification::Seen;
+use crate::notification::Detection;
 use crate::observation::{Kind, Observation, ObserveError};
 use crate::path::ItemKey;
 
@@ -138,7 +138,7 @@ pub struct Change {
     /// Time at which the agent found the change, microseconds since the epoch.
     pub found_at_us: u64,
     /// Its notifications and writers; absent if a scan found it.
-    pub seen: Option<Arc<Seen>>,
+    pub seen: Option<Arc<Detection>>,
     /// Its explanation, if there is one.
     pub cause: Option<Arc<Cause>>,
 }

@@ -37,7 +37,9 @@ pub use document::{FileBody, FileDocument, Names};
 pub use document_json::FileWriter;
 pub use event::EventBody;
 pub use ids::{AgentId, Dataset, Incarnation, Position};
-pub use notification::{Check, Depth, DirectoryHandles, Due, NoHandles, Notices, Seen, Writer};
+pub use notification::{
+    Check, Depth, Detection, DirectoryHandles, DueCheck, NoHandles, Notices, Writer,
+};
 pub use observation::{Hashes, Kind, Observation, ObserveError, Xattr};
 pub use package::{PackageBody, PackageDocument};
 pub use path::{ItemKey, KeyRef};

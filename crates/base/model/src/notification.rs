@@ -49,14 +49,14 @@ pub enum Depth {
 
 /// A name or directory that is due for a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
+pub struct DueCheck {
     /// The name, or the directory itself if `depth` is not [`Depth::Name`].
     pub key: ItemKey,
     pub depth: Depth,
     pub notices: Notices,
 }
 
-impl Due {
+impl DueCheck {
     /// Returns an entry for a name without notices.
     pub fn name(key: ItemKey) -> Self {
         Self { key, depth: Depth::Name, notices: Notices::default() }
@@ -70,12 +70,12 @@ pub struct Check {
     pub key: ItemKey,
     pub depth: Depth,
     /// Notifications of its changes; absent if a person or a scan requested the check.
-    pub seen: Option<Arc<Seen>>,
+    pub seen: Option<Arc<Detection>>,
 }
 
 /// Detection of a change, for its event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct Detection {
     /// Time of the first notification, microseconds since the epoch.
     pub first_us: u64,
     /// Time of the last notification, microseconds since the epoch.

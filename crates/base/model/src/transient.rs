@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::{EventBody, EventMeta, HoldfastBody};
-use crate::notification::Seen;
+use crate::notification::Detection;
 use crate::path::show;
 use crate::timestamp;
 use crate::writer_body::{SeenBody, TopBodies};
@@ -24,7 +24,7 @@ pub struct TransientBody {
 
 impl EventBody {
     /// Builds the event of files in a directory that no longer exist. `seen` are their notifications.
-    pub fn of_transient(directory: &[u8], transient: TransientBody, seen: &Seen) -> Self {
+    pub fn of_transient(directory: &[u8], transient: TransientBody, seen: &Detection) -> Self {
         let top = TopBodies::new(seen);
         Self {
             timestamp: timestamp::micros(seen.first_us),

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::actor::{Actor, ActorUser, Attribution, ProcessInfo};
-use crate::notification::Seen;
+use crate::notification::Detection;
 use crate::timestamp;
 
 /// A user: `user.*`, `user.effective.*` and `process.real_user.*`.
@@ -144,7 +144,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl SeenBody {
-    pub(crate) fn new(seen: &Seen) -> Self {
+    pub(crate) fn new(seen: &Detection) -> Self {
         let notified = seen.notices > 0;
         let time = |us| if notified { timestamp::micros(us) } else { String::new() };
         let only = only_actor(seen);
@@ -174,7 +174,7 @@ pub(crate) struct TopBodies {
 impl TopBodies {
     /// Returns the fields of the only writer. They are absent if there are several, and if the
     /// process may be another one.
-    pub(crate) fn new(seen: &Seen) -> Self {
+    pub(crate) fn new(seen: &Detection) -> Self {
         let certain = |actor: &&Actor| actor.attribution != Attribution::Uncertain;
         let Some(actor) = only_actor(seen).filter(certain) else { return Self::default() };
         let container = Some(actor.container_id.clone()).filter(|id| !id.is_empty());
@@ -186,7 +186,7 @@ impl TopBodies {
     }
 }
 
-fn only_actor(seen: &Seen) -> Option<&Actor> {
+fn only_actor(seen: &Detection) -> Option<&Actor> {
     match seen.actors.as_slice() {
         [actor] if seen.more_actors == 0 => Some(actor),
         _ => None,
@@ -234,11 +234,17 @@ mod tests {
         }
     }
 
-    fn seen(actors: Vec<Actor>) -> Seen {
-        Seen { first_us: 5_000_000, last_us: 6_000_000, notices: 3, actors, ..Seen::default() }
+    fn seen(actors: Vec<Actor>) -> Detection {
+        Detection {
+            first_us: 5_000_000,
+            last_us: 6_000_000,
+            notices: 3,
+            actors,
+            ..Detection::default()
+        }
     }
 
-    fn event(seen: Option<Seen>) -> EventBody {
+    fn event(seen: Option<Detection>) -> EventBody {
         let change = Change {
             key: ItemKey::of_path(b"/a"),
             kind: ChangeKind::Created,
@@ -315,7 +321,7 @@ mod tests {
         let uncertain = Actor { attribution: Attribution::Uncertain, ..exact() };
         let several = vec![exact(), Actor { process: Some(process(8, "/bin/ed")), ..exact() }];
         for (actors, more) in [(vec![uncertain], 0), (several, 0), (vec![exact()], 2)] {
-            let seen = Seen { more_actors: more, ..seen(actors.clone()) };
+            let seen = Detection { more_actors: more, ..seen(actors.clone()) };
             let event = event(Some(seen));
             assert_eq!((event.process, event.user, event.container), (None, None, None));
             let seen = event.holdfast.seen.unwrap();
@@ -341,7 +347,7 @@ mod tests {
         for field in ["process", "user\"", "container", "seen"] {
             assert!(!json.contains(field), "{json}");
         }
-        let unnoticed = event(Some(Seen::default()));
+        let unnoticed = event(Some(Detection::default()));
         assert_eq!(unnoticed.time_us(), 9_000_000);
         let json: serde_json::Value = serde_json::from_slice(&unnoticed.to_json()).unwrap();
         assert_eq!(json["holdfast"]["seen"], serde_json::json!({"found_by": "scan"}));

@@ -7,11 +7,11 @@ use serde::Deserializer;
 use serde::de::{Error, Unexpected, Visitor};
 
 /// A value as it is written in a configuration.
-pub trait Written: PartialOrd {
+pub trait ConfigValue: PartialOrd {
     fn written(&self) -> String;
 }
 
-impl Written for Duration {
+impl ConfigValue for Duration {
     fn written(&self) -> String {
         let ms = self.as_millis();
         let units = [("days", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
@@ -28,7 +28,7 @@ impl Written for Duration {
 
 macro_rules! written_as_shown {
     ($($number:ty),*) => {$(
-        impl Written for $number {
+        impl ConfigValue for $number {
             fn written(&self) -> String {
                 self.to_string()
             }
@@ -48,7 +48,12 @@ pub struct OutOfBounds {
 }
 
 /// Checks that the value of a key is within its bounds.
-pub fn within<T: Written>(key: &str, value: &T, least: &T, most: &T) -> Result<(), OutOfBounds> {
+pub fn within<T: ConfigValue>(
+    key: &str,
+    value: &T,
+    least: &T,
+    most: &T,
+) -> Result<(), OutOfBounds> {
     if value >= least && value <= most {
         return Ok(());
     }

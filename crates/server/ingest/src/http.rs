@@ -70,7 +70,7 @@ struct QueryQuotas {
     queries: Arc<Semaphore>,
     names: Arc<Semaphore>,
     /// Longest time that a request waits for `names`.
-    turn_time: Duration,
+    permit_time: Duration,
     /// Longest time that a query may take.
     query_time: Duration,
     memory: query::Memory,
@@ -81,7 +81,7 @@ impl Default for QueryQuotas {
         Self {
             queries: Arc::new(Semaphore::new(QUERIES_MAX)),
             names: Arc::new(Semaphore::new(NAMES_MAX)),
-            turn_time: TURN_TIME_MAX,
+            permit_time: TURN_TIME_MAX,
             query_time: query::QUERY_TIME_MAX,
             memory: query::Memory::default(),
         }
@@ -225,8 +225,8 @@ fn busy(text: String) -> Response {
 }
 
 /// Waits for a permit to scan the catalogue.
-async fn turn(quotas: &QueryQuotas) -> Result<OwnedSemaphorePermit, Response> {
-    let permit = timeout(quotas.turn_time, Arc::clone(&quotas.names).acquire_owned()).await;
+async fn names_permit(quotas: &QueryQuotas) -> Result<OwnedSemaphorePermit, Response> {
+    let permit = timeout(quotas.permit_time, Arc::clone(&quotas.names).acquire_owned()).await;
     permit
         .ok()
         .and_then(Result::ok)
@@ -258,7 +258,7 @@ async fn names(
     version: Version,
     query: Result<query::Query, String>,
 ) -> Response {
-    match (query, turn(quotas).await) {
+    match (query, names_permit(quotas).await) {
         (Err(e), _) => query_error(&e),
         (_, Err(busy)) => busy,
         (Ok(query), Ok(permit)) => stream_answer(store, query, quotas, permit, version).await,
@@ -272,7 +272,7 @@ async fn delete(
     Extension(quotas): Extension<QueryQuotas>,
     body: Bytes,
 ) -> Response {
-    let permit = match turn(&quotas).await {
+    let permit = match names_permit(&quotas).await {
         Ok(permit) => permit,
         Err(busy) => return busy,
     };
@@ -388,7 +388,8 @@ mod tests {
         for host in 0..30_000 {
             store.row(format!("many host=host_{host}").as_bytes()).unwrap();
         }
-        let quotas = QueryQuotas { turn_time: Duration::from_millis(1), ..QueryQuotas::default() };
+        let quotas =
+            QueryQuotas { permit_time: Duration::from_millis(1), ..QueryQuotas::default() };
         let of = || (State(store.clone()), Extension(quotas.clone()));
         let ask = async || {
             let (store, quotas) = of();

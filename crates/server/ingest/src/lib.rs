@@ -44,7 +44,7 @@ pub use net::{
 pub use prometheus_api::routes as prometheus_routes;
 pub use query::Memory;
 pub use resp::{
-    DICTIONARIES_ENTRIES_MAX, DICTIONARY_ENTRIES_MAX, DictionaryRoom, ITEM_BYTES_MAX, RespReader,
+    DICTIONARIES_ENTRIES_MAX, DICTIONARY_ENTRIES_MAX, DictionaryQuota, ITEM_BYTES_MAX, RespReader,
     STALE, is_resp_name,
 };
-pub use telnet::{Asked, LINE_BYTES_MAX, TelnetReader};
+pub use telnet::{LINE_BYTES_MAX, TelnetCommand, TelnetReader};

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use env::listen::AcceptFailures;
-use series::{Ack, Batch, Store, Ticket, WriteError};
+use series::{Ack, Batch, QueuedBatch, Store, WriteError};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,8 +31,8 @@ use tokio::time::timeout;
 
 use crate::collector::{CollectedRows, RowCollector};
 use crate::guard::{AUTH_TIME_MAX, Guard};
-use crate::resp::{DictionaryRoom, RespReader};
-use crate::telnet::{Asked, LINE_BYTES_MAX, ReadUntilAsked, TelnetReader};
+use crate::resp::{DictionaryQuota, RespReader};
+use crate::telnet::{LINE_BYTES_MAX, ReadUntilAsked, TelnetCommand, TelnetReader};
 
 #[cfg(test)]
 mod tests;
@@ -86,7 +86,7 @@ pub async fn serve_tcp(
     mut stop: watch::Receiver<bool>,
 ) {
     let room = Arc::new(Semaphore::new(guard.connections_max));
-    let dictionaries = DictionaryRoom::default();
+    let dictionaries = DictionaryQuota::default();
     let mut running = tokio::task::JoinSet::new();
     let mut failures = AcceptFailures::new();
     loop {
@@ -206,7 +206,7 @@ struct Connection<S> {
     reader: Reader,
     buffer: BytesMut,
     begun: bool,
-    tickets: VecDeque<Ticket>,
+    tickets: VecDeque<QueuedBatch>,
     replies: Vec<u8>,
     /// True if something was submitted to the store that may not be persisted yet.
     unsettled: bool,
@@ -383,12 +383,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Answers a command. Breaks if the connection must end.
-    async fn answer_question(&mut self, question: Asked) -> ControlFlow<()> {
+    async fn answer_question(&mut self, question: TelnetCommand) -> ControlFlow<()> {
         let text = match question {
-            Asked::Sync => return self.acknowledge().await,
-            Asked::Exit => return ControlFlow::Break(()),
-            Asked::Version => format!("holdfast series {}\n", env!("CARGO_PKG_VERSION")),
-            Asked::Stats => {
+            TelnetCommand::Sync => return self.acknowledge().await,
+            TelnetCommand::Exit => return ControlFlow::Break(()),
+            TelnetCommand::Version => format!("holdfast series {}\n", env!("CARGO_PKG_VERSION")),
+            TelnetCommand::Stats => {
                 let stats = self.store.stats();
                 format!("series.samples {}\nseries.known {}\n", stats.samples, stats.series)
             }
@@ -467,7 +467,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
 /// Waits for the result of the oldest batch and removes it. Cancel safe: the batch stays in the
 /// queue until its result is there.
-async fn first(tickets: &mut VecDeque<Ticket>) -> Result<(), WriteError> {
+async fn first(tickets: &mut VecDeque<QueuedBatch>) -> Result<(), WriteError> {
     let Some(ticket) = tickets.front_mut() else { return Ok(()) };
     let result = ticket.await;
     tickets.pop_front();

@@ -18,7 +18,7 @@ use series::{COLUMNS_MAX, END_OF_SERIES, Row, Store, Value};
 
 use crate::collector::RowCollector;
 use crate::number::parse_float;
-use crate::telnet::{Asked, ReadUntilAsked};
+use crate::telnet::{ReadUntilAsked, TelnetCommand};
 
 /// Longest item (line or bulk string), in bytes.
 pub const ITEM_BYTES_MAX: usize = 16 << 10;
@@ -67,15 +67,15 @@ enum Expected {
 /// The remaining quota of dictionary entries of a port: [`DICTIONARIES_ENTRIES_MAX`] for all its
 /// connections. Clones share the quota.
 #[derive(Debug, Clone)]
-pub struct DictionaryRoom(Arc<AtomicUsize>);
+pub struct DictionaryQuota(Arc<AtomicUsize>);
 
-impl Default for DictionaryRoom {
+impl Default for DictionaryQuota {
     fn default() -> Self {
         Self::new(DICTIONARIES_ENTRIES_MAX)
     }
 }
 
-impl DictionaryRoom {
+impl DictionaryQuota {
     /// Creates a quota of `entries` entries.
     pub fn new(entries: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(entries)))
@@ -94,7 +94,7 @@ pub struct RespReader {
     dictionary: HashMap<i64, Row>,
     /// The store's epoch in which the dictionary's rows were last renewed.
     epoch: u32,
-    room: DictionaryRoom,
+    room: DictionaryQuota,
     place: Expected,
     row: Option<Row>,
     time_ns: i64,
@@ -114,7 +114,7 @@ pub struct RespReader {
 
 impl Default for RespReader {
     fn default() -> Self {
-        Self::new(DictionaryRoom::default())
+        Self::new(DictionaryQuota::default())
     }
 }
 
@@ -126,7 +126,7 @@ impl Drop for RespReader {
 
 impl RespReader {
     /// Creates a reader whose dictionary shares a quota with others.
-    pub fn new(room: DictionaryRoom) -> Self {
+    pub fn new(room: DictionaryQuota) -> Self {
         Self {
             dictionary: HashMap::new(),
             epoch: 0,
@@ -173,7 +173,7 @@ impl RespReader {
     }
 
     /// Reads the complete items of a buffer up to the first `+sync`, which is returned as
-    /// [`Asked::Sync`].
+    /// [`TelnetCommand::Sync`].
     pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],
@@ -183,7 +183,7 @@ impl RespReader {
         self.renew_dictionary(collector.store());
         while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
             if std::mem::take(&mut self.sync) {
-                return ReadUntilAsked { bytes: done, asked: Some(Asked::Sync) };
+                return ReadUntilAsked { bytes: done, asked: Some(TelnetCommand::Sync) };
             }
             let end = rest.iter().position(|c| *c == b'\n');
             if self.overlong {
@@ -216,7 +216,7 @@ impl RespReader {
             let text = rest.get(end + 1..used).unwrap_or_default();
             self.line += text.split(|c| *c == b'\n').count() as u64 - 1;
         }
-        let asked = std::mem::take(&mut self.sync).then_some(Asked::Sync);
+        let asked = std::mem::take(&mut self.sync).then_some(TelnetCommand::Sync);
         ReadUntilAsked { bytes: done, asked }
     }
 
@@ -358,7 +358,7 @@ impl RespReader {
             };
         } else if let (Item::Number(id), Some(row)) = (item, self.named.take()) {
             match parse_int(id) {
-                Some(id) if self.has_room(id) => drop(self.dictionary.insert(id, row)),
+                Some(id) if self.has_space(id) => drop(self.dictionary.insert(id, row)),
                 Some(_) => {
                     let reason = "PARSER the dictionaries are full; send names without numbers";
                     collector.refuse(self.line, reason, item.text());
@@ -377,7 +377,7 @@ impl RespReader {
 
     /// Returns true if the number may be added to the dictionary, and takes an entry of the quota
     /// for a new one.
-    fn has_room(&self, id: i64) -> bool {
+    fn has_space(&self, id: i64) -> bool {
         self.dictionary.contains_key(&id)
             || (self.dictionary.len() < DICTIONARY_ENTRIES_MAX && self.room.acquire())
     }

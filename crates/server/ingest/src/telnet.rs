@@ -3,7 +3,7 @@
 //! An accepted `put` gets no reply; a refused one gets a line that repeats it. `sync` requests a
 //! reply once everything before it is persisted.
 
-use query::time::{parse_guess, parse_int};
+use query::time::{parse_any, parse_int};
 use series::Value;
 
 use crate::collector::RowCollector;
@@ -14,7 +14,7 @@ pub const LINE_BYTES_MAX: usize = 16 << 10;
 
 /// A command that asks for a reply or closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum TelnetCommand {
     Version,
     Stats,
     /// Asks for a reply when everything before is persisted.
@@ -29,7 +29,7 @@ pub(crate) struct ReadUntilAsked {
     /// Number of bytes consumed.
     pub(crate) bytes: usize,
     /// The command at the end of these bytes; `None` if all complete lines or items were read.
-    pub(crate) asked: Option<Asked>,
+    pub(crate) asked: Option<TelnetCommand>,
 }
 
 /// Reads lines from a stream of bytes.
@@ -42,7 +42,11 @@ pub struct TelnetReader {
 
 impl TelnetReader {
     /// Reads all complete lines of a buffer. Returns the number of bytes consumed and the commands.
-    pub fn read(&mut self, buffer: &[u8], collector: &mut RowCollector<'_>) -> (usize, Vec<Asked>) {
+    pub fn read(
+        &mut self,
+        buffer: &[u8],
+        collector: &mut RowCollector<'_>,
+    ) -> (usize, Vec<TelnetCommand>) {
         let (mut done, mut all) = (0, Vec::new());
         loop {
             let rest = buffer.get(done..).unwrap_or_default();
@@ -53,7 +57,7 @@ impl TelnetReader {
         }
     }
 
-    /// Reads the complete lines of a buffer up to the first one that is a command of [`Asked`].
+    /// Reads the complete lines of a buffer up to the first one that is a command of [`TelnetCommand`].
     pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],
@@ -103,14 +107,14 @@ impl TelnetReader {
         }
     }
 
-    fn command(&mut self, line: &[u8], collector: &mut RowCollector<'_>) -> Option<Asked> {
+    fn command(&mut self, line: &[u8], collector: &mut RowCollector<'_>) -> Option<TelnetCommand> {
         let (word, rest) = word(line);
         match word {
             b"" => None,
-            b"version" => Some(Asked::Version),
-            b"stats" => Some(Asked::Stats),
-            b"sync" => Some(Asked::Sync),
-            b"exit" | b"quit" => Some(Asked::Exit),
+            b"version" => Some(TelnetCommand::Version),
+            b"stats" => Some(TelnetCommand::Stats),
+            b"sync" => Some(TelnetCommand::Sync),
+            b"exit" | b"quit" => Some(TelnetCommand::Exit),
             b"put" => {
                 if let Err(reason) = self.push_put_line(rest, collector) {
                     collector.refuse(self.line, format!("put: {reason}"), line);
@@ -136,7 +140,7 @@ impl TelnetReader {
         let (metric, rest) = word(line);
         let (time, rest) = word(rest);
         let (value, tags) = word(rest);
-        let time_ns = parse_guess(time).ok_or("no time; write seconds or milliseconds")?;
+        let time_ns = parse_any(time).ok_or("no time; write seconds or milliseconds")?;
         let value = match parse_int(value).map(Value::I64) {
             Some(value) => value,
             None => Value::F64(parse_float(value).ok_or("no value; write a number")?),

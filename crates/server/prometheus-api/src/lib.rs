@@ -9,10 +9,10 @@ mod form;
 mod gzip;
 mod names;
 mod query;
+mod query_queue;
 mod read;
 mod refusal;
 mod stream;
-mod turn;
 mod write;
 
 use std::fmt::Write as _;
@@ -25,26 +25,26 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use budget::{HeldMemory, Memory};
 use bytes::Bytes;
-use promql::Notes;
+use promql::Annotations;
 use promql_syntax::{parse, pretty, to_json};
 use serde_json::{Value, json};
 use series::Store;
 
 use form::Form;
-use turn::Turns;
+use query_queue::QueryQueue;
 
 pub(crate) use refusal::Refusal;
 
-pub use turn::{RUNNING_MAX, WAITING_MAX};
+pub use query_queue::{RUNNING_MAX, WAITING_MAX};
 
 /// Most selectors of one request.
 pub(crate) const SELECTORS_MAX: usize = 64;
 
 /// The store, and the queries that run on it.
 #[derive(Clone)]
-pub(crate) struct Served {
+pub(crate) struct QueryState {
     store: Store,
-    turns: Turns,
+    turns: QueryQueue,
 }
 
 /// Returns the operations over a store, by their paths below `/api/v1`. Their queries take their memory
@@ -65,13 +65,13 @@ pub fn routes<S: Clone + Send + Sync + 'static>(store: Store, memory: Memory) ->
         .route("/alerts", get(async || plain("{\"alerts\":[]}")))
         .layer(from_fn(gzip::compress))
         .route("/read", post(read::read))
-        .with_state(Served { store, turns: Turns::new(memory) })
+        .with_state(QueryState { store, turns: QueryQueue::new(memory) })
 }
 
 /// Data of an answer in JSON, with its warnings and infos.
-pub(crate) struct Told {
+pub(crate) struct AnswerData {
     data: String,
-    notes: Notes,
+    notes: Annotations,
     /// The text of the query, in which the notes name places.
     query: String,
     /// The memory of `data`, held until the client has taken the answer.
@@ -91,35 +91,40 @@ impl AsRef<[u8]> for Body {
 }
 
 /// Returns the tree of an expression.
-async fn parse_query(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+async fn parse_query(State(served): State<QueryState>, form: Form) -> Result<AnswerData, Refusal> {
     written(&served, &form, to_json).await
 }
 
 /// Returns an expression in the usual layout.
-async fn format_query(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+async fn format_query(State(served): State<QueryState>, form: Form) -> Result<AnswerData, Refusal> {
     written(&served, &form, |expr| Value::String(pretty(expr))).await
 }
 
 /// Answers with what is made of the expression in the parameter `query`.
 async fn written(
-    served: &Served,
+    served: &QueryState,
     form: &Form,
     make: fn(&promql_syntax::Expr) -> Value,
-) -> Result<Told, Refusal> {
+) -> Result<AnswerData, Refusal> {
     let text = form.text("query")?;
     let run = move |_| {
         let expr = parse(&text).map_err(|error| Refusal::parameter("query", error))?;
         Ok(plain(make(&expr).to_string()))
     };
-    served.turns.run(turn::TIMEOUT, run).await
+    served.turns.run(query_queue::TIMEOUT, run).await
 }
 
 /// Returns an answer without notes.
-fn plain(data: impl Into<String>) -> Told {
-    Told { data: data.into(), notes: Notes::default(), query: String::new(), held: None }
+fn plain(data: impl Into<String>) -> AnswerData {
+    AnswerData {
+        data: data.into(),
+        notes: Annotations::default(),
+        query: String::new(),
+        held: None,
+    }
 }
 
-impl IntoResponse for Told {
+impl IntoResponse for AnswerData {
     fn into_response(self) -> Response {
         let Self { data, notes, query, held } = self;
         // In place: an answer may be large.

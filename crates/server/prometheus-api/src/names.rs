@@ -6,20 +6,23 @@ use std::collections::BTreeSet;
 
 use axum::extract::{Path, State};
 use budget::Budget;
-use promql::{Labels, Notes};
+use promql::{Annotations, Labels};
 use promql_syntax::{ExprKind, LabelMatcher, parse};
 use serde_json::json;
 use series::TimeRange;
 
 use crate::form::Form;
-use crate::turn::TIMEOUT;
-use crate::{Refusal, SELECTORS_MAX, Served, Told, plain, query};
+use crate::query_queue::TIMEOUT;
+use crate::{AnswerData, QueryState, Refusal, SELECTORS_MAX, plain, query};
 
 /// The version of the reference. Clients choose by it what they ask for.
 const REFERENCE: &str = "3.16.0";
 
 /// Answers with the labels of each series that passes one of the selectors.
-pub(crate) async fn series(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+pub(crate) async fn series(
+    State(served): State<QueryState>,
+    form: Form,
+) -> Result<AnswerData, Refusal> {
     if form.texts("match[]")?.is_empty() {
         return Err(Refusal::bad_data("no match[] parameter provided"));
     }
@@ -31,17 +34,20 @@ pub(crate) async fn series(State(served): State<Served>, form: Form) -> Result<T
 }
 
 /// Answers with the names of labels.
-pub(crate) async fn labels(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+pub(crate) async fn labels(
+    State(served): State<QueryState>,
+    form: Form,
+) -> Result<AnswerData, Refusal> {
     let write = |labels: &Labels| labels.iter().map(|(name, _)| json!(name).to_string()).collect();
     list(&served, &form, write).await
 }
 
 /// Answers with the values of a label, whose name may be written in the escape of Prometheus.
 pub(crate) async fn values(
-    State(served): State<Served>,
+    State(served): State<QueryState>,
     Path(name): Path<String>,
     form: Form,
-) -> Result<Told, Refusal> {
+) -> Result<AnswerData, Refusal> {
     let name = unescaped(&name);
     let write = move |labels: &Labels| {
         let value = labels.get(&name);
@@ -51,7 +57,7 @@ pub(crate) async fn values(
 }
 
 /// Answers with the version of the reference; our own is the revision.
-pub(crate) async fn buildinfo() -> Told {
+pub(crate) async fn buildinfo() -> AnswerData {
     let data = json!({
         "version": REFERENCE, "revision": concat!("holdfast-", env!("CARGO_PKG_VERSION")),
         "branch": "", "buildUser": "", "buildDate": "", "goVersion": "",
@@ -61,14 +67,14 @@ pub(crate) async fn buildinfo() -> Told {
 
 /// Returns a sorted list of what is written of each series, each once.
 async fn list(
-    served: &Served,
+    served: &QueryState,
     form: &Form,
     write: impl Fn(&Labels) -> Vec<String> + Send + 'static,
-) -> Result<Told, Refusal> {
+) -> Result<AnswerData, Refusal> {
     let (selectors, limit) = (form.texts("match[]")?, form.limit()?);
     let (range, timeout) = (range(form)?, form.timeout(TIMEOUT)?);
     let (store, memory) = (served.store.clone(), served.turns.memory.clone());
-    let turn = move |client: crate::turn::Client| {
+    let turn = move |client: crate::query_queue::Client| {
         let budget = Budget::new(timeout, memory.clone(), move || client.is_gone());
         if selectors.len() > SELECTORS_MAX {
             let reason =
@@ -107,11 +113,11 @@ async fn list(
         }
         data.push(']');
         held.set(bytes).map_err(promql::QueryError::Over).map_err(failed)?;
-        let mut notes = Notes::default();
+        let mut notes = Annotations::default();
         if cut {
             notes.warn_plain("results truncated due to limit");
         }
-        Ok(Told { data, notes, query: String::new(), held: Some(held) })
+        Ok(AnswerData { data, notes, query: String::new(), held: Some(held) })
     };
     served.turns.run(timeout, turn).await
 }

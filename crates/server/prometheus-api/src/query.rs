@@ -8,9 +8,9 @@ use promql::{Answer, LOOKBACK_MS, Query, QueryError};
 use promql_syntax::parse;
 
 use crate::form::Form;
+use crate::query_queue::{Client, TIMEOUT};
 use crate::refusal::unavailable;
-use crate::turn::{Client, TIMEOUT};
-use crate::{Refusal, Served, Told, write};
+use crate::{AnswerData, QueryState, Refusal, write};
 
 /// Bytes of an answer up to which it is sent however much memory is held.
 const ANSWER_SURE: usize = 1 << 20;
@@ -20,14 +20,20 @@ const MEMORY_OVER: &str = "the query needs more memory than one query, or all qu
 const STEPS_MAX: i64 = 11_000;
 
 /// Answers a query at one time.
-pub(crate) async fn instant(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+pub(crate) async fn instant(
+    State(served): State<QueryState>,
+    form: Form,
+) -> Result<AnswerData, Refusal> {
     let time_ms = form.time("time")?.unwrap_or_else(now_ms);
     let lookback_ms = lookback(&form)?;
     run(&served, &form, Query { start_ms: time_ms, end_ms: time_ms, step_ms: 0, lookback_ms }).await
 }
 
 /// Answers a query at the steps from a start to an end.
-pub(crate) async fn range(State(served): State<Served>, form: Form) -> Result<Told, Refusal> {
+pub(crate) async fn range(
+    State(served): State<QueryState>,
+    form: Form,
+) -> Result<AnswerData, Refusal> {
     let time = |name: &str| {
         let none = || Refusal::parameter(name, "cannot parse \"\" to a valid timestamp");
         form.time(name)?.ok_or_else(none)
@@ -59,7 +65,7 @@ fn lookback(form: &Form) -> Result<i64, Refusal> {
     Ok(asked.filter(|ms| *ms > 0).unwrap_or(LOOKBACK_MS))
 }
 
-async fn run(served: &Served, form: &Form, times: Query) -> Result<Told, Refusal> {
+async fn run(served: &QueryState, form: &Form, times: Query) -> Result<AnswerData, Refusal> {
     let (text, timeout, limit) = (form.text("query")?, form.timeout(TIMEOUT)?, form.limit()?);
     let (store, memory) = (served.store.clone(), served.turns.memory.clone());
     let turn = move |client: Client| {
@@ -74,7 +80,7 @@ async fn run(served: &Served, form: &Form, times: Query) -> Result<Told, Refusal
         let set = held.set(bytes).map_err(QueryError::Over);
         set.map_err(|error| refusal(error, &budget))?;
         check_unread(&memory, bytes)?;
-        Ok(Told { data: write::data(&found, times), notes, query: text, held: Some(held) })
+        Ok(AnswerData { data: write::data(&found, times), notes, query: text, held: Some(held) })
     };
     served.turns.run(timeout, turn).await
 }

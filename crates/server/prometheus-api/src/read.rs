@@ -18,25 +18,29 @@ use bytes::Bytes;
 use promql::{Labels, QueryError};
 use series::{Direction, Series, Snapshot, Store};
 
-use crate::stream::Pieces;
-use crate::turn::TIMEOUT;
-use crate::{Refusal, Served, query};
+use crate::query_queue::TIMEOUT;
+use crate::stream::BodySender;
+use crate::{QueryState, Refusal, query};
 use chunks::ChunkWriter;
-use request::{Request, ResponseType, Wanted};
+use request::{Request, ResponseType, SeriesRequest};
 use samples::SampleWriter;
 
 /// Answers with the samples of the series that each query selects.
-pub(crate) async fn read(State(served): State<Served>, version: Version, body: Bytes) -> Response {
+pub(crate) async fn read(
+    State(served): State<QueryState>,
+    version: Version,
+    body: Bytes,
+) -> Response {
     let answer = answer(&served, version, &body).await;
     answer.unwrap_or_else(|refusal| (refusal.status, refusal.text).into_response())
 }
 
-async fn answer(served: &Served, version: Version, body: &[u8]) -> Result<Response, Refusal> {
+async fn answer(served: &QueryState, version: Version, body: &[u8]) -> Result<Response, Refusal> {
     // In HTTP/1.0 an answer that breaks off looks like a complete one, and frames have no last one.
     let request = Request::decode(body, version >= Version::HTTP_11)?;
     let response = request.response;
     let (store, memory) = (served.store.clone(), served.turns.memory.clone());
-    let run = move |pieces: &Pieces| {
+    let run = move |pieces: &BodySender| {
         let budget = Budget::new(TIMEOUT, memory, pieces.gone());
         run(&store, request, &budget, pieces)
     };
@@ -60,7 +64,7 @@ fn run(
     store: &Store,
     mut request: Request,
     budget: &Budget,
-    pieces: &Pieces,
+    pieces: &BodySender,
 ) -> Result<(), Refusal> {
     request.compile()?;
     let snapshot = store.snapshot();
@@ -103,7 +107,7 @@ impl Reader<'_> {
     /// Hands on the series of a query, sorted by their labels, while their memory is held.
     fn each_series(
         &self,
-        wanted: &Wanted,
+        wanted: &SeriesRequest,
         mut take: impl FnMut(&Labels, &Series) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let failed = |error| query::refusal(error, self.budget);
@@ -120,7 +124,7 @@ impl Reader<'_> {
     fn each_sample(
         &self,
         series: &Series,
-        wanted: &Wanted,
+        wanted: &SeriesRequest,
         mut take: impl FnMut(i64, f64) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let failed = |error| query::refusal(error, self.budget);

@@ -15,8 +15,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
+use crate::query_queue::TIMEOUT;
 use crate::refusal::{Refusal, defect, unavailable};
-use crate::turn::TIMEOUT;
 
 /// Longest time that a query waits for a client that takes nothing of its answer.
 pub(crate) const UNREAD_TIME_MAX: Duration = Duration::from_mins(1);
@@ -25,7 +25,7 @@ pub(crate) const PIECE_BYTES: usize = 64 << 10;
 /// Pieces that wait for the client.
 const PIECES_MAX: usize = 2;
 
-enum Piece {
+enum BodyPiece {
     Data(Bytes),
     /// The answer is complete.
     End,
@@ -34,8 +34,8 @@ enum Piece {
 }
 
 /// Takes the pieces of an answer on the thread of its query.
-pub(crate) struct Pieces {
-    send: mpsc::Sender<Piece>,
+pub(crate) struct BodySender {
+    send: mpsc::Sender<BodyPiece>,
     runtime: Handle,
     unread_time: Duration,
     /// The end of the query's time.
@@ -43,16 +43,16 @@ pub(crate) struct Pieces {
 }
 
 /// Receives the pieces of an answer.
-pub(crate) struct Answer(mpsc::Receiver<Piece>);
+pub(crate) struct Answer(mpsc::Receiver<BodyPiece>);
 
 /// Returns both ends of an answer. Call this from an async task.
-pub(crate) fn answer(unread_time: Duration) -> (Pieces, Answer) {
+pub(crate) fn answer(unread_time: Duration) -> (BodySender, Answer) {
     let (send, receive) = mpsc::channel(PIECES_MAX);
     let (runtime, until) = (Handle::current(), Instant::now() + TIMEOUT);
-    (Pieces { send, runtime, unread_time, until }, Answer(receive))
+    (BodySender { send, runtime, unread_time, until }, Answer(receive))
 }
 
-impl Pieces {
+impl BodySender {
     /// Returns a function that says if the client has left.
     pub(crate) fn gone(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         let send = self.send.clone();
@@ -64,16 +64,16 @@ impl Pieces {
     /// # Errors
     /// Returns an error if the client has left, or takes nothing for too long.
     pub(crate) fn send(&self, bytes: Vec<u8>) -> Result<(), Refusal> {
-        self.hand_over(Piece::Data(bytes.into()))
+        self.hand_over(BodyPiece::Data(bytes.into()))
     }
 
     /// Ends the answer.
     pub(crate) fn end(self, result: Result<(), Refusal>) {
         // If there is no room for this either, the answer ends without it, as an incomplete one.
-        drop(self.hand_over(result.map_or_else(Piece::Failed, |()| Piece::End)));
+        drop(self.hand_over(result.map_or_else(BodyPiece::Failed, |()| BodyPiece::End)));
     }
 
-    fn hand_over(&self, piece: Piece) -> Result<(), Refusal> {
+    fn hand_over(&self, piece: BodyPiece) -> Result<(), Refusal> {
         // A timeout can be created only within the runtime.
         let until = self.until.min(Instant::now() + self.unread_time);
         let send = async { timeout_at(until, self.send.send(piece)).await };
@@ -93,20 +93,20 @@ impl Answer {
     /// Returns the error of a query that failed before.
     pub(crate) async fn body(mut self) -> Result<Body, Refusal> {
         match self.0.recv().await {
-            Some(Piece::Failed(refusal)) => Err(refusal),
-            Some(first) => Ok(Body::new(Streamed { first: Some(first), rest: self.0 })),
+            Some(BodyPiece::Failed(refusal)) => Err(refusal),
+            Some(first) => Ok(Body::new(StreamedBody { first: Some(first), rest: self.0 })),
             None => Err(defect()),
         }
     }
 }
 
 /// The body of an answer.
-struct Streamed {
-    first: Option<Piece>,
-    rest: mpsc::Receiver<Piece>,
+struct StreamedBody {
+    first: Option<BodyPiece>,
+    rest: mpsc::Receiver<BodyPiece>,
 }
 
-impl HttpBody for Streamed {
+impl HttpBody for StreamedBody {
     type Data = Bytes;
     type Error = std::io::Error;
 
@@ -119,9 +119,9 @@ impl HttpBody for Streamed {
             None => ready!(self.rest.poll_recv(context)),
         };
         let why = match piece {
-            Some(Piece::Data(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
-            Some(Piece::End) => return Poll::Ready(None),
-            Some(Piece::Failed(refusal)) => refusal.text,
+            Some(BodyPiece::Data(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            Some(BodyPiece::End) => return Poll::Ready(None),
+            Some(BodyPiece::Failed(refusal)) => refusal.text,
             None => "it was not read, or its query stopped".into(),
         };
         tracing::warn!("a streamed answer is cut off: {why}");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::number::show;
 use crate::tree::{
-    At, DurationExpr, DurationKind, Expr, ExprKind, Length, UnarySign, VectorMatching,
+    AtModifier, DurationExpr, DurationKind, Expr, ExprKind, Length, UnarySign, VectorMatching,
     VectorSelector,
 };
 
@@ -130,14 +130,14 @@ fn duration(of: &DurationExpr) -> Value {
     }
 }
 
-fn timestamp(at: At) -> Value {
-    if let At::Time(milliseconds) = at { json!(milliseconds) } else { Value::Null }
+fn timestamp(at: AtModifier) -> Value {
+    if let AtModifier::Time(milliseconds) = at { json!(milliseconds) } else { Value::Null }
 }
 
-fn start_or_end(at: At) -> Value {
+fn start_or_end(at: AtModifier) -> Value {
     match at {
-        At::Start => json!("start"),
-        At::End => json!("end"),
-        At::Evaluation | At::Time(_) => Value::Null,
+        AtModifier::Start => json!("start"),
+        AtModifier::End => json!("end"),
+        AtModifier::Evaluation | AtModifier::Time(_) => Value::Null,
     }
 }

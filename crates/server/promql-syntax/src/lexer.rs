@@ -9,7 +9,7 @@ use crate::tree::BinaryOp;
 
 /// The part of the text that the lexer is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Inside {
+enum LexerState {
     Expression,
     Braces,
     /// `colon`: the colon of a subquery has been read. `empty`: nothing has been read.
@@ -23,14 +23,14 @@ pub(crate) struct Lexer<'t> {
     text: &'t str,
     /// Offset of the next character, bytes.
     at: usize,
-    inside: Inside,
+    inside: LexerState,
     /// Open parentheses.
     open: u32,
 }
 
 impl<'t> Lexer<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
-        Self { text, at: 0, inside: Inside::Expression, open: 0 }
+        Self { text, at: 0, inside: LexerState::Expression, open: 0 }
     }
 
     /// Returns the next token and its place.
@@ -38,9 +38,9 @@ impl<'t> Lexer<'t> {
         self.skip_blanks();
         let start = self.at;
         let token = match self.inside {
-            Inside::Expression => self.in_expression(),
-            Inside::Braces => self.in_braces(),
-            Inside::Brackets { colon, empty } => self.in_brackets(colon, empty),
+            LexerState::Expression => self.in_expression(),
+            LexerState::Braces => self.in_braces(),
+            LexerState::Brackets { colon, empty } => self.in_brackets(colon, empty),
         };
         let token = token.map_err(|message| {
             ParseError::new(self.text, TextSpan { start, end: self.text.len() }, message)
@@ -102,12 +102,12 @@ impl<'t> Lexer<'t> {
         self.take();
         Ok(match c {
             '[' => {
-                self.inside = Inside::Brackets { colon: false, empty: true };
+                self.inside = LexerState::Brackets { colon: false, empty: true };
                 Token::LeftBracket
             }
             ']' => return Err("unexpected right bracket ']'".into()),
             '{' => {
-                self.inside = Inside::Braces;
+                self.inside = LexerState::Braces;
                 Token::LeftBrace
             }
             '@' => Token::At,
@@ -178,7 +178,7 @@ impl<'t> Lexer<'t> {
             }
             '{' => return Err("unexpected left brace '{'".into()),
             '}' => {
-                self.inside = Inside::Expression;
+                self.inside = LexerState::Expression;
                 Token::RightBrace
             }
             c => return Err(format!("unexpected character inside braces: {}", show(Some(c)))),
@@ -193,7 +193,7 @@ impl<'t> Lexer<'t> {
                 "unclosed left bracket".into()
             });
         };
-        self.inside = Inside::Brackets { colon, empty: false };
+        self.inside = LexerState::Brackets { colon, empty: false };
         if is_name_start(c) {
             return match self.word() {
                 Token::Keyword(
@@ -208,14 +208,14 @@ impl<'t> Lexer<'t> {
         self.take();
         match c {
             ']' => {
-                self.inside = Inside::Expression;
+                self.inside = LexerState::Expression;
                 Ok(Token::RightBracket)
             }
             '[' => Err("unexpected left bracket '['".into()),
             ':' if empty => Err("unexpected colon before duration in duration expression".into()),
             ':' if colon => Err("unexpected repeated colon in duration expression".into()),
             ':' => {
-                self.inside = Inside::Brackets { colon: true, empty: false };
+                self.inside = LexerState::Brackets { colon: true, empty: false };
                 Ok(Token::Colon)
             }
             c => self.operator(c)?.ok_or_else(|| {

@@ -37,7 +37,7 @@ pub use pretty::pretty;
 pub use quote::quote;
 pub use regexp::Regexp;
 pub use tree::{
-    Aggregate, Aggregation, At, Binary, BinaryOp, Cardinality, DurationExpr, DurationKind,
+    Aggregate, Aggregation, AtModifier, Binary, BinaryOp, Cardinality, DurationExpr, DurationKind,
     DurationOp, Expr, ExprKind, LabelMatcher, Length, MatchOp, Type, UnarySign, VectorMatching,
     VectorSelector,
 };

@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::quote::quote;
 use crate::tree::{
-    Aggregate, At, Binary, Cardinality, DurationExpr, DurationKind, DurationOp, Expr, ExprKind,
-    Length, UnarySign, VectorMatching, VectorSelector,
+    Aggregate, AtModifier, Binary, Cardinality, DurationExpr, DurationKind, DurationOp, Expr,
+    ExprKind, Length, UnarySign, VectorMatching, VectorSelector,
 };
 use crate::{duration, number};
 
@@ -146,12 +146,12 @@ fn seconds(value: f64) -> String {
     format!("{}{}", if value < 0.0 { "-" } else { "" }, duration::show(milliseconds))
 }
 
-fn at(at: At) -> String {
+fn at(at: AtModifier) -> String {
     match at {
-        At::Evaluation => String::new(),
-        At::Time(milliseconds) => format!(" @ {:.3}", milliseconds as f64 / 1000.0),
-        At::Start => " @ start()".into(),
-        At::End => " @ end()".into(),
+        AtModifier::Evaluation => String::new(),
+        AtModifier::Time(milliseconds) => format!(" @ {:.3}", milliseconds as f64 / 1000.0),
+        AtModifier::Start => " @ start()".into(),
+        AtModifier::End => " @ end()".into(),
     }
 }
 

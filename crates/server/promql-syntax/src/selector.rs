@@ -6,7 +6,7 @@ use crate::parser::{Parsed, Parser};
 use crate::regexp::Regexp;
 use crate::token::{Keyword, Token};
 use crate::tree::{
-    At, BinaryOp, Expr, ExprKind, LabelMatcher, Length, MatchOp, UnarySign, VectorSelector,
+    AtModifier, BinaryOp, Expr, ExprKind, LabelMatcher, Length, MatchOp, UnarySign, VectorSelector,
 };
 
 /// The label that holds the name of the metric.
@@ -23,7 +23,7 @@ impl Parser<'_> {
         Ok(VectorSelector {
             name,
             matchers,
-            at: At::Evaluation,
+            at: AtModifier::Evaluation,
             offset: Length::ZERO,
             anchored: false,
             smoothed: false,
@@ -95,7 +95,7 @@ impl Parser<'_> {
             };
             let end = self.expect(Token::RightBracket, "subquery selector", "\"]\"")?;
             let span = expr.span.to(end);
-            let (at, offset) = (At::Evaluation, Length::ZERO);
+            let (at, offset) = (AtModifier::Evaluation, Length::ZERO);
             let kind = ExprKind::Subquery { expr: Box::new(expr), range, step, at, offset };
             return self.node(kind, span);
         }
@@ -106,7 +106,7 @@ impl Parser<'_> {
             ExprKind::Vector(selector) if selector.offset.is_set() => {
                 Err(refused("no offset modifiers allowed before range"))
             }
-            ExprKind::Vector(selector) if selector.at != At::Evaluation => {
+            ExprKind::Vector(selector) if selector.at != AtModifier::Evaluation => {
                 Err(refused("no @ modifiers allowed before range"))
             }
             ExprKind::Vector(selector) => self.node(ExprKind::Matrix { selector, range }, span),
@@ -145,9 +145,9 @@ impl Parser<'_> {
                 self.advance()?;
                 self.expect(Token::LeftParen, "", "")?;
                 self.expect(Token::RightParen, "", "")?;
-                if word == Keyword::Start { At::Start } else { At::End }
+                if word == Keyword::Start { AtModifier::Start } else { AtModifier::End }
             }
-            _ => At::Time(self.timestamp(before)?),
+            _ => AtModifier::Time(self.timestamp(before)?),
         };
         let at = match &mut expr.kind {
             ExprKind::Vector(selector) | ExprKind::Matrix { selector, .. } => &mut selector.at,
@@ -158,7 +158,7 @@ impl Parser<'_> {
                 return Err(self.error(before, message));
             }
         };
-        if *at != At::Evaluation {
+        if *at != AtModifier::Evaluation {
             return Err(self.error(before, "@ <timestamp> may not be set multiple times"));
         }
         *at = time;

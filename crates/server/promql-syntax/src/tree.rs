@@ -64,7 +64,7 @@ pub enum ExprKind {
         expr: Box<Expr>,
         range: Length,
         step: Option<Length>,
-        at: At,
+        at: AtModifier,
         offset: Length,
     },
     Paren(Box<Expr>),
@@ -109,7 +109,7 @@ pub struct VectorSelector {
     /// The name written before the braces; its matcher is the last one.
     pub name: Option<String>,
     pub matchers: Vec<LabelMatcher>,
-    pub at: At,
+    pub at: AtModifier,
     /// Modifier `offset`; zero where there is none.
     pub offset: Length,
     pub anchored: bool,
@@ -133,7 +133,7 @@ impl Length {
 
 /// Modifier `@`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum At {
+pub enum AtModifier {
     #[default]
     Evaluation,
     /// Milliseconds since the epoch.

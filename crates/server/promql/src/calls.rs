@@ -4,7 +4,7 @@ use hashbrown::HashSet;
 use promql_syntax::{Expr, ExprKind, LabelMatcher, MatchOp, VectorSelector};
 use promql_values::{DESCRIBING, Date, Labels, NAME, math};
 
-use crate::eval::{Emit, Evaluator, Ranged, bare};
+use crate::eval::{Emit, Evaluator, RangeWindows, bare};
 use crate::extended::Extension;
 use crate::rows::{HeldRow, Row, Rows, is_absent, mark, over, same_labels};
 use crate::samples::Samples;
@@ -221,7 +221,7 @@ impl Evaluator<'_> {
         &self,
         name: &str,
         samples: &Samples,
-        ranged: &Ranged,
+        ranged: &RangeWindows,
         numbers: &[HeldRow],
     ) -> Eval<Row> {
         let number = |at: usize, step: usize| {

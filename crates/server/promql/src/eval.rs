@@ -9,7 +9,7 @@ use series::{Snapshot, Store};
 
 use crate::duration::milliseconds;
 use crate::extended::Extension;
-use crate::notes::Notes;
+use crate::notes::Annotations;
 use crate::operator::of_scalars;
 use crate::rolled::Rolled;
 use crate::rows::{HeldRow, Row, Rows, is_absent, over};
@@ -58,7 +58,7 @@ pub(crate) struct Shared<'q> {
     pub(crate) rolled: Option<Rolled>,
     pub(crate) query: Query,
     pub(crate) budget: &'q Budget,
-    pub(crate) notes: RefCell<Notes>,
+    pub(crate) notes: RefCell<Annotations>,
 }
 
 /// Evaluates expressions at the steps of a grid.
@@ -159,7 +159,7 @@ impl Evaluator<'_> {
     pub(crate) fn windows(
         &self,
         expr: &Expr,
-        take: &mut dyn FnMut(Labels, &Samples, &Ranged) -> Eval<()>,
+        take: &mut dyn FnMut(Labels, &Samples, &RangeWindows) -> Eval<()>,
     ) -> Eval<()> {
         let query = &self.shared.query;
         match &expr.kind {
@@ -170,7 +170,7 @@ impl Evaluator<'_> {
                 let fixed_ms = self.fixed(selector.at);
                 let age = query.lookback_ms;
                 let extended = Extension::of(selector).map(|extension| (extension, age));
-                let ranged = Ranged { range_ms, offset_ms, fixed_ms, extended };
+                let ranged = RangeWindows { range_ms, offset_ms, fixed_ms, extended };
                 self.select_windows(selector, &ranged, take)
             }
             ExprKind::Subquery { expr, range, step, at, offset } => {
@@ -179,7 +179,7 @@ impl Evaluator<'_> {
                 let step = step.as_ref().map(|step: &Length| milliseconds(step, query, false));
                 let step_ms = step.transpose()?.unwrap_or(SUBQUERY_STEP_MS).max(1);
                 let fixed_ms = self.fixed(*at);
-                let ranged = Ranged { range_ms, offset_ms, fixed_ms, extended: None };
+                let ranged = RangeWindows { range_ms, offset_ms, fixed_ms, extended: None };
                 let last = self.grid.count.saturating_sub(1);
                 let first_ms = ranged.end(self.grid.start_ms).saturating_sub(range_ms);
                 let end_ms = ranged.end(self.grid.time(last));
@@ -212,7 +212,7 @@ impl Evaluator<'_> {
 
 /// The windows of a range vector.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ranged {
+pub(crate) struct RangeWindows {
     pub(crate) range_ms: i64,
     pub(crate) offset_ms: i64,
     /// The time of modifier `@`.
@@ -221,7 +221,7 @@ pub(crate) struct Ranged {
     pub(crate) extended: Option<(Extension, i64)>,
 }
 
-impl Ranged {
+impl RangeWindows {
     /// Returns the end of the window of a step at this time.
     pub(crate) fn end(&self, time_ms: i64) -> i64 {
         self.fixed_ms.unwrap_or(time_ms).saturating_sub(self.offset_ms)

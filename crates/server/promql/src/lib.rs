@@ -29,7 +29,7 @@ use budget::Budget;
 use promql_syntax::Expr;
 use series::Store;
 
-pub use notes::Notes;
+pub use notes::Annotations;
 pub use promql_values::Labels;
 pub use select::{Found, find};
 
@@ -100,6 +100,6 @@ pub fn run(
     expr: &Expr,
     query: Query,
     budget: &Budget,
-) -> Result<(Answer, Notes), QueryError> {
+) -> Result<(Answer, Annotations), QueryError> {
     run::run(store, expr, query, budget)
 }

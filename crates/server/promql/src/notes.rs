@@ -14,14 +14,14 @@ type List = Vec<(String, TextSpan)>;
 
 /// The warnings and infos of a query, each once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Notes {
+pub struct Annotations {
     warnings: List,
     plain: Vec<String>,
     infos: List,
     known: HashSet<String>,
 }
 
-impl Notes {
+impl Annotations {
     pub(crate) fn warn(&mut self, text: &str, span: TextSpan) {
         add(&mut self.warnings, &mut self.known, format!("PromQL warning: {text}"), span);
     }
@@ -37,14 +37,14 @@ impl Notes {
 
     /// Returns the warnings with their places in the text of the query.
     pub fn warnings(&self, text: &str) -> Vec<String> {
-        let mut all = told(&self.warnings, text, "warning");
+        let mut all = formatted(&self.warnings, text, "warning");
         all.extend_from_slice(&self.plain);
         all
     }
 
     /// Returns the infos with their places in the text of the query.
     pub fn infos(&self, text: &str) -> Vec<String> {
-        told(&self.infos, text, "info")
+        formatted(&self.infos, text, "info")
     }
 }
 
@@ -54,7 +54,7 @@ fn add(list: &mut List, known: &mut HashSet<String>, text: String, span: TextSpa
     }
 }
 
-fn told(list: &[(String, TextSpan)], text: &str, kind: &str) -> Vec<String> {
+fn formatted(list: &[(String, TextSpan)], text: &str, kind: &str) -> Vec<String> {
     let placed = |(note, span): &(String, TextSpan)| {
         let place = ParseError::new(text, *span, "");
         format!("{note} ({}:{})", place.line, place.column)

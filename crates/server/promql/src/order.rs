@@ -1,6 +1,6 @@
 //! Vectors whose order is part of the answer of an instant query.
 
-use promql_syntax::{Aggregation, At, Expr, ExprKind};
+use promql_syntax::{Aggregation, AtModifier, Expr, ExprKind};
 use promql_values::Labels;
 use promql_values::math::{nan_first, nan_last};
 
@@ -26,9 +26,9 @@ fn is_fixed(expr: &Expr) -> bool {
         ExprKind::Number { .. } | ExprKind::String(_) => true,
         ExprKind::Paren(inner) | ExprKind::Unary { expr: inner, .. } => is_fixed(inner),
         ExprKind::Vector(selector) | ExprKind::Matrix { selector, .. } => {
-            selector.at != At::Evaluation
+            selector.at != AtModifier::Evaluation
         }
-        ExprKind::Subquery { at, .. } => *at != At::Evaluation,
+        ExprKind::Subquery { at, .. } => *at != AtModifier::Evaluation,
         ExprKind::Aggregate(aggregate) => is_fixed(&aggregate.expr),
         ExprKind::Binary(binary) => is_fixed(&binary.left) && is_fixed(&binary.right),
         ExprKind::Call { function, args } => {

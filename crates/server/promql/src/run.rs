@@ -8,7 +8,7 @@ use promql_values::Labels;
 use series::Store;
 
 use crate::eval::{Evaluator, Grid, Shared, string};
-use crate::notes::Notes;
+use crate::notes::Annotations;
 use crate::rolled::Rolled;
 use crate::rows::{Row, is_absent, over};
 use crate::window::Window;
@@ -19,7 +19,7 @@ pub(crate) fn run(
     expr: &Expr,
     query: Query,
     budget: &Budget,
-) -> Result<(Answer, Notes), QueryError> {
+) -> Result<(Answer, Annotations), QueryError> {
     let snapshot = store.snapshot();
     let rolled = snapshot.rolled_up().map(|(until_ns, width_ns)| Rolled { until_ns, width_ns });
     let shared = Shared { store, snapshot, rolled, query, budget, notes: RefCell::default() };

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use budget::{Budget, HeldMemory};
-use promql_syntax::{At, LabelMatcher, MatchOp, VectorSelector};
+use promql_syntax::{AtModifier, LabelMatcher, MatchOp, VectorSelector};
 use promql_values::{Labels, NAME};
 use series::{Direction, Scan, Series, Store, Test, TimeRange};
 
 use crate::duration::milliseconds;
-use crate::eval::{Emit, Evaluator, Ranged};
+use crate::eval::{Emit, Evaluator, RangeWindows};
 use crate::extended::Extension;
 use crate::rolled::Rolled;
 use crate::rows::{is_absent, over};
@@ -18,12 +18,12 @@ use crate::{Eval, QueryError};
 
 impl Evaluator<'_> {
     /// Returns the time of modifier `@`.
-    pub(crate) fn fixed(&self, at: At) -> Option<i64> {
+    pub(crate) fn fixed(&self, at: AtModifier) -> Option<i64> {
         match at {
-            At::Evaluation => None,
-            At::Time(time_ms) => Some(time_ms),
-            At::Start => Some(self.shared.query.start_ms),
-            At::End => Some(self.shared.query.end_ms),
+            AtModifier::Evaluation => None,
+            AtModifier::Time(time_ms) => Some(time_ms),
+            AtModifier::Start => Some(self.shared.query.start_ms),
+            AtModifier::End => Some(self.shared.query.end_ms),
         }
     }
 
@@ -38,15 +38,15 @@ impl Evaluator<'_> {
         let range_ms = self.shared.query.lookback_ms;
         let fixed_ms = self.fixed(selector.at);
         let extended = selector.smoothed.then_some((Extension::Smoothed, range_ms));
-        let ranged = Ranged { range_ms, offset_ms, fixed_ms, extended };
+        let ranged = RangeWindows { range_ms, offset_ms, fixed_ms, extended };
         if extended.is_some() && !times {
-            return self.select_smoothed(selector, Ranged { range_ms: 0, ..ranged }, emit);
+            return self.select_smoothed(selector, RangeWindows { range_ms: 0, ..ranged }, emit);
         }
         let mut reader = Reader::new(self.shared.budget);
         let (list, _held) = self.series(selector)?;
         for (labels, series) in list {
             let samples = self.samples(&series, &ranged, &mut reader)?;
-            let mut newest = Newest { samples, next: 0, range_ms };
+            let mut newest = NewestSample { samples, next: 0, range_ms };
             let value = |time_ms| newest.at(ranged.end(time_ms));
             let shown = |(time, value)| if times { time as f64 / 1000.0 } else { value };
             let row = self.grid.times().map(value).map(|newest| newest.map(shown));
@@ -62,7 +62,7 @@ impl Evaluator<'_> {
     fn select_smoothed(
         &self,
         selector: &VectorSelector,
-        ranged: Ranged,
+        ranged: RangeWindows,
         emit: Emit<'_>,
     ) -> Eval<()> {
         self.select_windows(selector, &ranged, &mut |labels, samples, ranged| {
@@ -77,8 +77,8 @@ impl Evaluator<'_> {
     pub(crate) fn select_windows(
         &self,
         selector: &VectorSelector,
-        ranged: &Ranged,
-        take: &mut dyn FnMut(Labels, &Samples, &Ranged) -> Eval<()>,
+        ranged: &RangeWindows,
+        take: &mut dyn FnMut(Labels, &Samples, &RangeWindows) -> Eval<()>,
     ) -> Eval<()> {
         let mut reader = Reader::new(self.shared.budget);
         let (list, _held) = self.series(selector)?;
@@ -101,7 +101,7 @@ impl Evaluator<'_> {
     fn samples<'r>(
         &self,
         series: &Series,
-        ranged: &Ranged,
+        ranged: &RangeWindows,
         reader: &'r mut Reader,
     ) -> Eval<&'r mut Samples> {
         self.shared.budget.check().map_err(over)?;
@@ -125,7 +125,7 @@ impl Evaluator<'_> {
         let snapshot = &self.shared.snapshot;
         let scan = match scan {
             Some(scan) => {
-                scan.turn_to(series);
+                scan.start_series(series);
                 scan
             }
             None => scan.insert(snapshot.scan(series, range, Direction::Forward).with_markers()),
@@ -154,14 +154,14 @@ impl Reader {
 }
 
 /// Finds the newest sample at times that do not fall.
-struct Newest<'s> {
+struct NewestSample<'s> {
     samples: &'s Samples,
     /// The first sample after the last time.
     next: usize,
     range_ms: i64,
 }
 
-impl Newest<'_> {
+impl NewestSample<'_> {
     fn at(&mut self, end_ms: i64) -> Option<(i64, f64)> {
         while self.samples.times.get(self.next).is_some_and(|time| *time <= end_ms) {
             self.next += 1;

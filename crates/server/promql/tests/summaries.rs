@@ -14,7 +14,7 @@ use std::time::Duration;
 use budget::{Budget, Memory};
 use env::clock::ManualClock;
 use env::files::SimDisk;
-use promql::{Answer, Notes, Points, Query, run};
+use promql::{Annotations, Answer, Points, Query, run};
 use series::{Ack, Batch, SeriesRetention, Store, StoreOptions, Wal};
 
 const SECOND: i64 = 1_000_000_000;
@@ -43,7 +43,7 @@ fn write(store: &Store, partitions: i64, value: impl Fn(i64) -> f64) {
 }
 
 /// Returns the points of the only series of an answer.
-fn ask(store: &Store, query: &str, start_s: i64, end_s: i64, step_s: i64) -> (Points, Notes) {
+fn ask(store: &Store, query: &str, start_s: i64, end_s: i64, step_s: i64) -> (Points, Annotations) {
     let expr = promql_syntax::parse(query).unwrap();
     let ms = |seconds: i64| seconds * 1000;
     let (start_ms, end_ms, step_ms) = (ms(start_s), ms(end_s), ms(step_s));

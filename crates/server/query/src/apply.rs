@@ -157,13 +157,13 @@ impl Function {
     }
 
     /// Starts the function on a line with these columns.
-    pub(super) fn start(&self, columns: &Arc<[Column]>) -> Running {
-        Running { function: self.clone(), names: Arc::clone(columns), columns: Vec::new() }
+    pub(super) fn start(&self, columns: &Arc<[Column]>) -> FunctionState {
+        FunctionState { function: self.clone(), names: Arc::clone(columns), columns: Vec::new() }
     }
 }
 
 /// The state of a function while it processes a line.
-pub(super) struct Running {
+pub(super) struct FunctionState {
     function: Function,
     /// The columns of the line.
     names: Arc<[Column]>,
@@ -179,7 +179,7 @@ struct Memory {
     window: VecDeque<f64>,
 }
 
-impl Running {
+impl FunctionState {
     /// Applies the function to a row. Returns the resulting row, if there is one.
     pub(super) fn apply(&mut self, row: RowOut) -> Option<RowOut> {
         let time_ns = row.time_ns;

@@ -109,7 +109,7 @@ impl Iterator for Merged {
 
 /// Joins several single-valued sources into rows with one column for each source. If sources have
 /// several rows of one time, the first rows are joined with each other, then the second, and so on.
-pub(super) struct Joined {
+pub(super) struct RowJoin {
     frontier: Frontier,
     /// The current time, and the values that each source has at it.
     time_ns: Option<i64>,
@@ -117,7 +117,7 @@ pub(super) struct Joined {
     ready: VecDeque<RowOut>,
 }
 
-impl Joined {
+impl RowJoin {
     pub(super) fn new(sources: Vec<Rows>, backward: bool) -> Self {
         let columns = vec![Vec::new(); sources.len()];
         let frontier = Frontier::new(sources, backward);
@@ -147,7 +147,7 @@ fn single(cells: &Cells) -> Option<Value> {
     if let Cells::One(value) = cells { Some(*value) } else { None }
 }
 
-impl Iterator for Joined {
+impl Iterator for RowJoin {
     type Item = Result<RowOut, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -207,7 +207,7 @@ mod tests {
                 Merged(Frontier::new(rows(&sources, backward), backward)).map(Result::unwrap).collect()
             };
             let joined = |backward| -> Vec<RowOut> {
-                Joined::new(rows(&sources, backward), backward).map(Result::unwrap).collect()
+                RowJoin::new(rows(&sources, backward), backward).map(Result::unwrap).collect()
             };
             let (mut forward, mut together) = (merged(false), joined(false));
             prop_assert_eq!(forward.len(), sources.iter().map(Vec::len).sum::<usize>());

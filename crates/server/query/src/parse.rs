@@ -20,7 +20,7 @@ const METRICS_MAX: usize = 256;
 
 /// The kind of rows that a query returns.
 #[derive(Debug, Clone)]
-pub(crate) enum What {
+pub(crate) enum RowKind {
     Select(String),
     Events(String, Option<Regex>),
     Names(String),
@@ -40,7 +40,7 @@ pub(crate) enum What {
     },
 }
 
-impl What {
+impl RowKind {
     /// Returns the columns of each kind of line of the answer.
     pub(super) fn columns(&self) -> Vec<Arc<[Column]>> {
         let of = |metric: &String| Column::of(metric);
@@ -82,7 +82,7 @@ pub(super) fn is_exactly(series: &Series, tests: &TagTests) -> bool {
 
 #[derive(Debug, Clone)]
 pub struct Query {
-    pub(super) what: What,
+    pub(super) what: RowKind,
     pub(super) range: TimeRange,
     pub(super) direction: Direction,
     /// Sets of tests of tags. A series must pass one of the sets.
@@ -155,7 +155,7 @@ fn texts(value: &Json, field: &str) -> Result<Vec<String>, String> {
 }
 
 impl Query {
-    fn new(what: What) -> Self {
+    fn new(what: RowKind) -> Self {
         Self {
             what,
             range: TimeRange::ALL,
@@ -174,7 +174,7 @@ impl Query {
 
     /// Reads a search for names, `{"select": metric or "", "where", "limit", "offset", "output"}`.
     pub fn parse_search(body: &[u8]) -> Result<Self, String> {
-        let (mut metric, mut query) = (None, Self::new(What::Names(String::new())));
+        let (mut metric, mut query) = (None, Self::new(RowKind::Names(String::new())));
         for (name, value) in &Fields::parse(body)?.0 {
             match name.as_str() {
                 "select" => metric = Some(text(value, "select")?),
@@ -185,7 +185,7 @@ impl Query {
         }
         let metric = metric.ok_or("Field select is missing")?;
         let metric = metric.trim_start_matches("meta:names").trim_start_matches(':');
-        query.what = What::Names(metric.to_owned());
+        query.what = RowKind::Names(metric.to_owned());
         Ok(query)
     }
 
@@ -193,7 +193,7 @@ impl Query {
     /// "starts-with", "output"}`.
     pub fn parse_suggest(body: &[u8]) -> Result<Self, String> {
         let fields = Fields::parse(body)?.0;
-        let mut query = Self::new(What::Names(String::new()));
+        let mut query = Self::new(RowKind::Names(String::new()));
         for (name, value) in &fields {
             match name.as_str() {
                 "select" | "metric" | "tag" | "starts-with" => {}
@@ -213,14 +213,14 @@ impl Query {
             other => return Err(format!("Unknown select: {other}")),
         };
         let prefix = field("starts-with").unwrap_or_default();
-        query.what = What::Suggest(NameList { kind, metric }, prefix);
+        query.what = RowKind::Suggest(NameList { kind, metric }, prefix);
         Ok(query)
     }
 
     /// Reads a query.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
         let fields = Fields::parse(body)?;
-        let mut query = Self::new(What::Names(String::new()));
+        let mut query = Self::new(RowKind::Names(String::new()));
         let (mut kinds, mut ranged, mut pattern) = (0, false, None);
         for (name, value) in &fields.0 {
             if let Some(what) = kind(name, value)? {
@@ -246,12 +246,12 @@ impl Query {
     }
 
     fn finish(mut self, ranged: bool, pattern: Option<String>) -> Result<Self, String> {
-        let needed = !matches!(self.what, What::Names(_) | What::Aggregate(_));
+        let needed = !matches!(self.what, RowKind::Names(_) | RowKind::Aggregate(_));
         if needed && !ranged {
             return Err("Field range with from and to is missing".into());
         }
         match (&mut self.what, pattern) {
-            (What::Events(_, filter), Some(pattern)) => {
+            (RowKind::Events(_, filter), Some(pattern)) => {
                 *filter = Some(Regex::new(&pattern).map_err(|e| format!("Field filter: {e}"))?);
             }
             (_, Some(_)) => return Err("Field filter is no object".into()),
@@ -369,7 +369,7 @@ pub(super) fn read_range(value: &Json) -> Result<(TimeRange, Direction), String>
 }
 
 /// Returns the kind of query that a field requests, or `None` if it is another field.
-fn kind(name: &str, value: &Json) -> Result<Option<What>, String> {
+fn kind(name: &str, value: &Json) -> Result<Option<RowKind>, String> {
     let part =
         |field: &str| value.get(field).ok_or_else(|| format!("Field {name}.{field} is missing"));
     let step_ns = || {
@@ -380,22 +380,22 @@ fn kind(name: &str, value: &Json) -> Result<Option<What>, String> {
         "select" => {
             let metric = text(value, name)?;
             match metric.strip_prefix("meta:names") {
-                Some(rest) => What::Names(rest.trim_start_matches(':').to_owned()),
+                Some(rest) => RowKind::Names(rest.trim_start_matches(':').to_owned()),
                 None if metric.starts_with('!') => {
                     return Err("Events are read by select-events".into());
                 }
-                None => What::Select(metric),
+                None => RowKind::Select(metric),
             }
         }
         "select-events" => {
             let metric = text(value, name)?;
             let metric = if metric.starts_with('!') { metric } else { format!("!{metric}") };
-            What::Events(metric, None)
+            RowKind::Events(metric, None)
         }
         "join" if value.is_string() => {
             return Err(format!("Field join is a list of metrics; write [{value}, ...]"));
         }
-        "join" => What::Join(texts(value, name)?),
+        "join" => RowKind::Join(texts(value, name)?),
         "aggregate" => {
             let pairs = value.as_object().ok_or("Field aggregate is no object")?;
             let mut list = Vec::new();
@@ -404,13 +404,13 @@ fn kind(name: &str, value: &Json) -> Result<Option<What>, String> {
                     list.push((metric.clone(), Func::parse(&func)?));
                 }
             }
-            What::Aggregate(list)
+            RowKind::Aggregate(list)
         }
         "group-aggregate" => {
             let metrics = texts(part("metric")?, "metric")?;
             let funcs = texts(part("func")?, "func")?;
             let funcs = funcs.iter().map(|f| Func::parse(f)).collect::<Result<_, _>>()?;
-            What::GroupAggregate { metrics, funcs, step_ns: step_ns()? }
+            RowKind::GroupAggregate { metrics, funcs, step_ns: step_ns()? }
         }
         "group-aggregate-join" => {
             let metrics = texts(part("metric")?, "metric")?;
@@ -418,7 +418,7 @@ fn kind(name: &str, value: &Json) -> Result<Option<What>, String> {
             let [func] = funcs.as_slice() else {
                 return Err("Field group-aggregate-join.func is one function".into());
             };
-            What::GroupAggregateJoin { metrics, func: Func::parse(func)?, step_ns: step_ns()? }
+            RowKind::GroupAggregateJoin { metrics, func: Func::parse(func)?, step_ns: step_ns()? }
         }
         _ => return Ok(None),
     }))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use series::{Direction, RowName, Selector, Series, Snapshot, Store, Test};
 
-use super::merge::Joined;
-use super::parse::{Query, Regroup, What, is_exactly};
+use super::merge::RowJoin;
+use super::parse::{Query, Regroup, RowKind, is_exactly};
 use super::read::Reader;
 use super::row::{Column, NamedRowSet, NamedRows, Rows};
 use super::steps::{Summed, total};
@@ -83,29 +83,29 @@ pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<Nam
     let mut lines = Vec::new();
     let columns = query.what.columns();
     match &query.what {
-        What::Names(_) | What::Suggest(..) => {}
-        What::Select(metric) => {
+        RowKind::Names(_) | RowKind::Suggest(..) => {}
+        RowKind::Select(metric) => {
             for columns in &columns {
                 for (tags, members) in finder.groups(metric)? {
                     lines.push(line(columns, &tags, reader.samples(members)));
                 }
             }
         }
-        What::Events(metric, filter) => {
+        RowKind::Events(metric, filter) => {
             let columns: Arc<[Column]> = [Column::of(metric)].into();
             for (tags, members) in finder.groups(metric)? {
                 let rows = reader.events(members, filter.as_ref());
                 lines.push(line(&columns, &tags, rows));
             }
         }
-        What::Aggregate(list) => {
+        RowKind::Aggregate(list) => {
             for ((metric, func), columns) in list.iter().zip(&columns) {
                 for (tags, members) in finder.groups(metric)? {
                     lines.push(line(columns, &tags, reader.aggregate(members, *func)));
                 }
             }
         }
-        What::GroupAggregate { metrics, funcs, step_ns } => {
+        RowKind::GroupAggregate { metrics, funcs, step_ns } => {
             for (metric, columns) in metrics.iter().zip(&columns) {
                 for (tags, members) in finder.groups(metric)? {
                     let rows = reader.steps(members, funcs.clone(), *step_ns);
@@ -113,11 +113,11 @@ pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<Nam
                 }
             }
         }
-        What::Join(metrics) => {
+        RowKind::Join(metrics) => {
             let rows = |members| reader.samples(members);
             joined(&mut finder, metrics, &columns, rows, &mut lines)?;
         }
-        What::GroupAggregateJoin { metrics, func, step_ns } => {
+        RowKind::GroupAggregateJoin { metrics, func, step_ns } => {
             let rows = |members| reader.steps(members, vec![*func], *step_ns);
             joined(&mut finder, metrics, &columns, rows, &mut lines)?;
         }
@@ -145,7 +145,7 @@ fn joined(
     let backward = finder.query.direction == Direction::Backward;
     for (columns, (tags, slots)) in columns.iter().cycle().zip(by_tags) {
         let sources = slots.into_iter().map(&rows).collect();
-        lines.push(line(columns, &tags, Box::new(Joined::new(sources, backward))));
+        lines.push(line(columns, &tags, Box::new(RowJoin::new(sources, backward))));
     }
     Ok(())
 }

@@ -97,7 +97,7 @@ impl Reader {
         self.lazy(move |budget| {
             let Summed { found: all, torn } = total(&snapshot, &members, range, budget)?;
             let width = usize::from(all.is_none_or(|s| func.time(&s).is_none()));
-            let mut lot = Lot { width, torn, ..Lot::default() };
+            let mut lot = RowBatch { width, torn, ..RowBatch::default() };
             if let Some(s) = all {
                 lot.times = vec![func.time(&s).unwrap_or(s.last_ns)].into_iter();
                 lot.values = vec![func.value(&s)].into_iter();
@@ -134,15 +134,18 @@ impl Reader {
             let values = all.iter().flat_map(|(_, s)| funcs.iter().map(|func| func.value(s)));
             let values: Vec<Value> = values.collect();
             let (times, values) = (times.into_iter(), values.into_iter());
-            Ok(Lot { times, values, width: funcs.len(), torn })
+            Ok(RowBatch { times, values, width: funcs.len(), torn })
         })
     }
 
     /// Returns rows that are computed when the first of them is read. Read failures are reported
     /// before the rows.
-    fn lazy(&self, make: impl FnOnce(&Budget) -> Result<Lot, String> + Send + 'static) -> Rows {
+    fn lazy(
+        &self,
+        make: impl FnOnce(&Budget) -> Result<RowBatch, String> + Send + 'static,
+    ) -> Rows {
         let (budget, held) = (self.budget.clone(), self.budget.nothing());
-        Box::new(Lazy { budget, held, make: Some(make), lot: Lot::default() })
+        Box::new(Lazy { budget, held, make: Some(make), lot: RowBatch::default() })
     }
 }
 
@@ -289,7 +292,7 @@ impl Iterator for Events {
 
 /// Computed rows: their times, and the concatenated values of all rows.
 #[derive(Default)]
-struct Lot {
+struct RowBatch {
     times: vec::IntoIter<i64>,
     values: vec::IntoIter<Value>,
     /// Number of values per row.
@@ -298,7 +301,7 @@ struct Lot {
     torn: Option<String>,
 }
 
-impl Iterator for Lot {
+impl Iterator for RowBatch {
     type Item = Result<RowOut, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -321,10 +324,10 @@ struct Lazy<M> {
     /// The memory of the computed rows.
     held: HeldMemory,
     make: Option<M>,
-    lot: Lot,
+    lot: RowBatch,
 }
 
-impl<M: FnOnce(&Budget) -> Result<Lot, String>> Iterator for Lazy<M> {
+impl<M: FnOnce(&Budget) -> Result<RowBatch, String>> Iterator for Lazy<M> {
     type Item = Result<RowOut, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -333,7 +336,7 @@ impl<M: FnOnce(&Budget) -> Result<Lot, String>> Iterator for Lazy<M> {
                 let values = lot.values.len() * size_of::<Value>();
                 self.held.set(lot.times.len() * size_of::<i64>() + values).map(|()| lot)
             });
-            self.lot = made.unwrap_or_else(|e| Lot { torn: Some(e), ..Lot::default() });
+            self.lot = made.unwrap_or_else(|e| RowBatch { torn: Some(e), ..RowBatch::default() });
         }
         self.lot.next()
     }

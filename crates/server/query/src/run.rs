@@ -9,7 +9,7 @@ use series::{Direction, Store, Value};
 use super::apply::{self, Function, Share};
 use super::merge::Frontier;
 use super::output::Output;
-use super::parse::{Query, What};
+use super::parse::{Query, RowKind};
 use super::plan::LineSum;
 use super::row::{Cells, Column, NamedRowSet, NamedRows, RowOut, Rows};
 use super::{meta, plan};
@@ -30,10 +30,12 @@ pub fn run(
     let mut answer = Answer { page, output: &mut output, failures: Vec::new() };
     let done = match &query.what {
         _ if query.limit == Some(0) => Ok(()),
-        What::Suggest(list, prefix) => {
+        RowKind::Suggest(list, prefix) => {
             meta::suggestions(store, list, prefix, budget, |name| answer.name(name))
         }
-        What::Names(metric) => meta::names(store, metric, query, budget, |name| answer.name(name)),
+        RowKind::Names(metric) => {
+            meta::names(store, metric, query, budget, |name| answer.name(name))
+        }
         _ => rows(store, query, budget, &mut answer),
     };
     let Answer { failures, .. } = answer;
@@ -99,7 +101,9 @@ fn largest(
     let untouched = query.filter.is_empty() && !query.apply.iter().any(Function::is_of_rows);
     let mut sums = match &query.what {
         // Blocks store their sums, so no sample is read.
-        What::Select(metric) if untouched => plan::sums(store, query, metric, budget, &mut names),
+        RowKind::Select(metric) if untouched => {
+            plan::sums(store, query, metric, budget, &mut names)
+        }
         _ => read_sums(lines, &mut names),
     };
     budget.check()?;
@@ -132,7 +136,7 @@ fn read_sums(lines: NamedRowSet, failed: &mut HashSet<String>) -> Vec<LineSum> {
 }
 
 /// A line with its weight.
-struct Weighed {
+struct WeightedLine {
     name: String,
     columns: Arc<[Column]>,
     weight: f64,
@@ -166,9 +170,9 @@ fn with_share(
             }
         }
         all += if weight.is_nan() { 0.0 } else { weight };
-        found.push(Weighed { name, columns, weight, last_ns, failures });
+        found.push(WeightedLine { name, columns, weight, last_ns, failures });
     }
-    let line = |line: Weighed| {
+    let line = |line: WeightedLine| {
         let has_share = line.weight > 0.0 && line.weight >= share.portion * all;
         let cells = Cells::One(Value::F64(line.weight));
         let mut rows = line.failures;

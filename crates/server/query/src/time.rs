@@ -94,7 +94,7 @@ pub fn parse_int(text: &[u8]) -> Option<i64> {
 
 /// Parses a number in seconds, milliseconds or nanoseconds, distinguished by its size, or an ISO
 /// text. Returns nanoseconds.
-pub fn parse_guess(text: &[u8]) -> Option<i64> {
+pub fn parse_any(text: &[u8]) -> Option<i64> {
     let Some(n) = parse_int(text) else { return parse_iso(text) };
     let unit = match n {
         0..SECONDS_MAX => SECOND_NS,
@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn time_units_are_inferred_from_magnitude() {
-        assert_eq!(parse_guess(b"1427040405"), Some(1_427_040_405_000_000_000));
-        assert_eq!(parse_guess(b"1427040405123"), Some(1_427_040_405_123_000_000));
-        assert_eq!(parse_guess(b"1427040405123456789"), Some(1_427_040_405_123_456_789));
-        assert_eq!(parse_guess(b"x"), None);
+        assert_eq!(parse_any(b"1427040405"), Some(1_427_040_405_000_000_000));
+        assert_eq!(parse_any(b"1427040405123"), Some(1_427_040_405_123_000_000));
+        assert_eq!(parse_any(b"1427040405123456789"), Some(1_427_040_405_123_456_789));
+        assert_eq!(parse_any(b"x"), None);
         assert_eq!(parse_int(b"-9223372036854775808"), Some(i64::MIN));
         assert_eq!(parse_int(b"9223372036854775808"), None);
         assert_eq!(parse_step("5min"), Some(300 * SECOND_NS));

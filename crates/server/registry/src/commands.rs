@@ -65,7 +65,7 @@ impl Open {
 /// on its number of agents. A heartbeat examines the commands of its own agent, and those that many
 /// agents have not answered.
 #[derive(Default)]
-pub(crate) struct Outstanding {
+pub(crate) struct OutstandingCommands {
     open: BTreeMap<u64, Open>,
     /// Commands that few agents have yet to answer, by agent.
     few: HashMap<AgentId, Vec<u64>>,
@@ -73,7 +73,7 @@ pub(crate) struct Outstanding {
     waiting: Vec<OutcomeRow>,
 }
 
-impl Outstanding {
+impl OutstandingCommands {
     /// Loads unfinished commands. Those handed out before a restart are due again.
     pub(crate) fn load(commands: Vec<OpenCommand>) -> Self {
         let mut all = Self::default();
@@ -398,7 +398,7 @@ impl Registry {
 }
 
 /// Puts rows back before newer ones, so that the order of an agent's rows is kept.
-fn put_back(outstanding: &Mutex<Outstanding>, mut rows: Vec<OutcomeRow>) {
+fn put_back(outstanding: &Mutex<OutstandingCommands>, mut rows: Vec<OutcomeRow>) {
     let mut outstanding = outstanding.lock();
     rows.append(&mut outstanding.waiting);
     outstanding.waiting = rows;

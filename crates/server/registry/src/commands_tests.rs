@@ -30,7 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Checks that every list agrees with the sets of agents.
-fn consistent(all: &Outstanding) {
+fn consistent(all: &OutstandingCommands) {
     for (id, open) in &all.open {
         assert!(!open.agents.is_empty(), "{id}");
         let few = all.few.values().filter(|own| own.contains(id)).count() as u64;
@@ -51,7 +51,7 @@ proptest! {
     fn agent_is_handed_out_exactly_its_own_commands(
         steps in prop::collection::vec(step(), 1..200)
     ) {
-        let mut all = Outstanding::default();
+        let mut all = OutstandingCommands::default();
         let mut model: BTreeMap<u64, (Vec<u32>, Vec<u32>)> = BTreeMap::new();
         for (id, step) in (1..).zip(steps) {
             let nth = |model: &BTreeMap<u64, _>, n: usize| model.keys().nth(n).copied();

@@ -18,13 +18,13 @@ use control::{AgentRow, ConfigState, InfoRow, LivenessRow, Permitted, StatusCode
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Overlay};
 
 use crate::configs::Configs;
-use crate::roll::{Moving, Roll, Search};
+use crate::roll::{AgentTable, MovingColumns, Search};
 use crate::types::{AgentInfo, ConfigProblem};
 
 /// Longest text in an agent's description of itself, bytes. Longer ones are cut.
 const INFO_BYTES_MAX: usize = 512;
 
-struct Live {
+struct LiveAgent {
     record: AgentRecord,
     status_code: StatusCode,
     heard: Duration,
@@ -44,7 +44,7 @@ struct Live {
     config: bool,
 }
 
-impl Live {
+impl LiveAgent {
     fn synced(&self) -> bool {
         self.wanted.is_some() && self.runs == self.wanted
     }
@@ -68,8 +68,8 @@ pub(crate) struct Now {
 /// All agents but 000.
 #[derive(Default)]
 pub(crate) struct Fleet {
-    agents: HashMap<AgentId, Live>,
-    roll: Roll,
+    agents: HashMap<AgentId, LiveAgent>,
+    roll: AgentTable,
     /// Agents by status.
     status: StatusSummary,
     groups: HashMap<String, Members>,
@@ -103,7 +103,7 @@ impl Fleet {
         let id = row.record.id;
         let wanted = self.configs.sum(&row.record.groups);
         let runs = row.config.sum.map(|sum| same(wanted.as_ref(), &sum));
-        let live = Live {
+        let live = LiveAgent {
             status_code: row.status_code,
             heard: now.monotonic,
             seen: false,
@@ -129,7 +129,7 @@ impl Fleet {
     }
 
     /// Records that the agent got another key. It counts as never connected until it connects.
-    pub(crate) fn key_anew(&mut self, row: AgentRecord) {
+    pub(crate) fn replace_key(&mut self, row: AgentRecord) {
         let id = row.id;
         let Some(live) = self.agents.get_mut(&id) else { return };
         live.record.register_ip = row.register_ip;
@@ -182,7 +182,7 @@ impl Fleet {
     }
 
     /// Returns the roll of every agent by number.
-    pub(crate) fn roll(&self) -> &Roll {
+    pub(crate) fn roll(&self) -> &AgentTable {
         &self.roll
     }
 
@@ -190,7 +190,7 @@ impl Fleet {
     pub(crate) fn found(&self, scope: &Permitted, search: &Search) -> Vec<AgentId> {
         self.roll.found(scope, search, |id| {
             let live = self.agents.get(&id)?;
-            Some(Moving {
+            Some(MovingColumns {
                 record: &live.record,
                 code: live.status_code,
                 sum: live.runs.as_deref(),
@@ -375,7 +375,7 @@ fn drain(ids: &mut Vec<AgentId>, max: usize) -> Vec<AgentId> {
     ids.split_off(ids.len().saturating_sub(max))
 }
 
-impl Live {
+impl LiveAgent {
     /// Takes the row to write; `None` when it was written in the meantime.
     fn take_row(&mut self) -> Option<LivenessRow> {
         if !(self.seen || self.changed || self.info) {

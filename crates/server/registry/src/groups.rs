@@ -9,7 +9,7 @@ use control::{ConfigState, GroupConfig, GroupCount, WriteContext};
 use model::AgentId;
 use settings::{Merged, Settings, SettingsError};
 
-use crate::types::{ConfigProblem, ConfigTold};
+use crate::types::{ConfigProblem, ReportedConfig};
 use crate::{Registry, RegistryError, limits};
 
 /// The way new groups of an agent are combined with its present ones.
@@ -271,7 +271,7 @@ impl Registry {
 
     /// Records the configuration that the agent runs and the one it refused; in the database with
     /// the next flush. Memory only.
-    pub fn config_told(&self, id: AgentId, report: ConfigTold) {
+    pub fn config_reported(&self, id: AgentId, report: ReportedConfig) {
         if self.inner.fleet.read().knows_report(id, &report) {
             return;
         }

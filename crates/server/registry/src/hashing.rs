@@ -84,7 +84,7 @@ pub(crate) struct Pool {
 }
 
 /// The error if all threads are busy and the queue is full.
-pub(crate) struct Full;
+pub(crate) struct HasherBusy;
 
 impl Pool {
     pub(crate) fn start(workers: usize, queue_max: usize) -> Result<Self, RegistryError> {
@@ -104,12 +104,12 @@ impl Pool {
     pub(crate) fn submit<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<oneshot::Receiver<T>, Full> {
+    ) -> Result<oneshot::Receiver<T>, HasherBusy> {
         let (done, result) = oneshot::channel();
         let job = Box::new(move || drop(done.send(job())));
         match self.jobs.try_send(job) {
             Ok(()) => Ok(result),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(Full),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(HasherBusy),
         }
     }
 }

@@ -64,7 +64,7 @@ pub struct Inserted {
 
 /// The agents that an insertion displaces.
 #[derive(Debug, Clone, Copy)]
-pub struct Displaced<'a> {
+pub struct DisplacedAgents<'a> {
     /// The lives that end.
     pub gone: &'a [Life],
     /// The agent that is inserted again with its own number and name. It keeps its life and gets
@@ -74,7 +74,7 @@ pub struct Displaced<'a> {
 
 /// Writes the removal records of displaced agents to the journal. If it fails, none of them is
 /// removed.
-pub type RecordLives<'a> = &'a mut dyn FnMut(Displaced<'_>) -> Result<(), String>;
+pub type RecordLives<'a> = &'a mut dyn FnMut(DisplacedAgents<'_>) -> Result<(), String>;
 
 impl Registry {
     /// Inserts one agent with its key; durable when it returns. If an agent with the same number
@@ -109,7 +109,7 @@ impl Registry {
         drop(order);
         let gone: Vec<Life> =
             lives.iter().filter(|life| Some(life.agent) != rekeyed).copied().collect();
-        record(Displaced { gone: &gone, rekeyed }).map_err(ControlError::Unrecorded)?;
+        record(DisplacedAgents { gone: &gone, rekeyed }).map_err(ControlError::Unrecorded)?;
         let _order = self.inner.decisions.lock();
         // A life that began in the meantime is not displaced. A displaced agent that connected in
         // the meantime is already removed; its number stays reserved for this insertion.
@@ -152,7 +152,7 @@ impl Registry {
         let mut fleet = self.inner.fleet.write();
         if fleet.get(id).is_some_and(|known| known.incarnation == row.record.incarnation) {
             certificates.revoke(id, new.now_s);
-            fleet.key_anew(row.record);
+            fleet.replace_key(row.record);
         } else {
             fleet.insert(row, self.now());
         }

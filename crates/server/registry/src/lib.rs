@@ -102,13 +102,13 @@ pub use control::{
 pub use env::sources::network;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
 pub use groups::GroupChange;
-pub use insertion::{Displaced, ForceRules, InsertAgent, Inserted, Life, RecordLives};
+pub use insertion::{DisplacedAgents, ForceRules, InsertAgent, Inserted, Life, RecordLives};
 pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
 pub use server_certificate::ServerCertificate;
 pub use types::{
-    AgentEnrolment, AgentInfo, CertificateOwner, ConfigProblem, ConfigTold, IssuedIdentity,
-    IssuedKeyPair, TickReport, TokenKeys, User,
+    AgentEnrolment, AgentInfo, CertificateOwner, ConfigProblem, IssuedIdentity, IssuedKeyPair,
+    ReportedConfig, TickReport, TokenKeys, User,
 };
 
 /// The registry. Clones share one state.
@@ -118,7 +118,7 @@ pub struct Registry {
 }
 
 /// A listener that is called with an agent that was just removed.
-type TellRemoved = Box<dyn Fn(AgentId) + Send + Sync>;
+type RemovalListener = Box<dyn Fn(AgentId) + Send + Sync>;
 
 struct Inner {
     store: Arc<ControlStore>,
@@ -133,7 +133,7 @@ struct Inner {
     certificates: RwLock<identity::Certificates>,
     /// Merged configurations by digest: a digest always names the same text.
     merged: moka::sync::Cache<Arc<str>, Arc<settings::Merged>>,
-    outstanding: Mutex<commands::Outstanding>,
+    outstanding: Mutex<commands::OutstandingCommands>,
     reports: reports::Reports,
     tokens: tokens::Tokens,
     access: access::Access,
@@ -142,7 +142,7 @@ struct Inner {
     blocked_sources: Mutex<LogLimit>,
     hashing: hashing::Pool,
     hasher: hasher::Hasher,
-    remembered: remembered::Remembered,
+    remembered: remembered::RememberedPasswords,
     /// The hash that a password for an unknown user is checked against.
     nobody_hash: String,
     /// See the module documentation.
@@ -150,14 +150,14 @@ struct Inner {
     /// See [`Registry::storing_metrics`].
     storing: Arc<tokio::sync::RwLock<()>>,
     /// The listeners for removed agents.
-    removed: RwLock<Vec<TellRemoved>>,
+    removed: RwLock<Vec<RemovalListener>>,
     /// See the module documentation.
     flush: Mutex<()>,
-    due: Mutex<Due>,
+    due: Mutex<TickTimes>,
 }
 
 /// The times at which the parts of a tick are due, on the monotonic clock.
-struct Due {
+struct TickTimes {
     flush: Duration,
     keepalives: Duration,
     forget: Duration,
@@ -201,7 +201,7 @@ impl Registry {
             )),
             certificates: RwLock::new(identity::Certificates::load(image.certificates)),
             merged: configs::merged_cache(),
-            outstanding: Mutex::new(commands::Outstanding::load(image.outstanding)),
+            outstanding: Mutex::new(commands::OutstandingCommands::load(image.outstanding)),
             reports: reports::Reports::default(),
             access: access::Access::new(options.cache_ttl),
             attempts: Mutex::new(Attempts::new(
@@ -214,12 +214,12 @@ impl Registry {
             hashing: hashing::Pool::start(options.login_workers, options.login_queue_max)?,
             hasher: hasher::Hasher::start(options.login_workers)?,
             nobody_hash: hashing::of_nothing(options.hash_cost, &*random)?,
-            remembered: remembered::Remembered::new(&*random)?,
+            remembered: remembered::RememberedPasswords::new(&*random)?,
             decisions: Mutex::default(),
             storing: Arc::default(),
             removed: RwLock::default(),
             flush: Mutex::default(),
-            due: Mutex::new(Due {
+            due: Mutex::new(TickTimes {
                 flush: now.monotonic + options.flush_interval,
                 keepalives: now.monotonic + options.flush_interval * KEEPALIVE_FLUSHES,
                 forget: now.monotonic,
@@ -258,7 +258,7 @@ impl Registry {
         self.inner.removed.write().push(Box::new(tell));
     }
 
-    fn tell_removed(&self, ids: &[AgentId]) {
+    fn notify_removed(&self, ids: &[AgentId]) {
         for tell in self.inner.removed.read().iter() {
             for id in ids {
                 tell(*id);

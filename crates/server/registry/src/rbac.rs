@@ -130,7 +130,7 @@ impl Grants {
         self.actions.get(action).map_or(&[], Vec::as_slice)
     }
 
-    fn unless_told(&self) -> bool {
+    fn default_permission(&self) -> bool {
         self.mode == RbacMode::Black
     }
 
@@ -138,7 +138,7 @@ impl Grants {
     /// everything it belongs to as `(type:attribute, value)` pairs.
     pub fn permit(&self, action: &str, asked: &[(&str, &str)]) -> bool {
         let last = self.entries(action).iter().rev().find(|entry| entry.parts.cover(asked));
-        last.map_or_else(|| self.unless_told(), |entry| entry.allow)
+        last.map_or_else(|| self.default_permission(), |entry| entry.allow)
     }
 
     /// Returns true if the action is permitted on a removed agent, whose number is known but whose
@@ -146,7 +146,7 @@ impl Grants {
     /// does not allow it.
     pub fn permit_gone(&self, action: &str, id: AgentId) -> bool {
         let number = id.to_string();
-        let mut permitted = self.unless_told();
+        let mut permitted = self.default_permission();
         for entry in self.entries(action) {
             let of_group = entry.parts.0.iter().any(|(kind, _)| kind == AGENT_GROUP);
             if of_group {
@@ -161,7 +161,7 @@ impl Grants {
     /// Returns true if the action may be permitted on some object of this type (`agent:id`, `*:*`).
     /// The caller still has to filter lists with the other functions.
     pub fn permit_some(&self, action: &str, kind: &str) -> bool {
-        let mut rest = self.unless_told();
+        let mut rest = self.default_permission();
         for entry in self.entries(action).iter().filter(|entry| entry.parts.speaks_of(kind)) {
             let whole = matches!(entry.parts.0.as_slice(), [(own, value)]
                 if value == ANY && own == kind);
@@ -186,7 +186,7 @@ impl Grants {
     }
 
     fn resolve(&self, action: &str, members: &dyn Members) -> Permitted {
-        let mut rest = self.unless_told();
+        let mut rest = self.default_permission();
         // The agents with the opposite decision of `rest`.
         let mut opposite: BTreeSet<AgentId> = BTreeSet::new();
         for entry in self.entries(action) {

@@ -137,13 +137,13 @@ proptest! {
 }
 
 /// A fleet that counts the lookups of a group's agents.
-struct Moving {
+struct MovingColumns {
     web: u64,
     db: u64,
     asked: std::cell::Cell<u32>,
 }
 
-impl Members for Moving {
+impl Members for MovingColumns {
     fn generation(&self, group: &str) -> u64 {
         if group == "web" { self.web } else { self.db }
     }
@@ -159,7 +159,7 @@ impl Members for Moving {
 #[test]
 fn scope_is_resolved_again_only_when_a_group_it_names_changes() {
     let grants = grants(RbacMode::White, vec![policy(true, &["agent:group:web"])]);
-    let mut fleet = Moving { web: 1, db: 1, asked: std::cell::Cell::default() };
+    let mut fleet = MovingColumns { web: 1, db: 1, asked: std::cell::Cell::default() };
     grants.agents("agent:read", &fleet);
     fleet.db += 1;
     assert!(grants.agents("agent:read", &fleet).holds(AgentId(2)));

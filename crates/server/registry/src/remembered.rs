@@ -36,14 +36,14 @@ struct Entry {
 }
 
 /// The passwords.
-pub(crate) struct Remembered {
+pub(crate) struct RememberedPasswords {
     key: hmac::Key,
     entries: Mutex<HashMap<Digest, Entry>>,
     /// Held while a password is verified, so that requests that arrive together hash it once.
     locks: [tokio::sync::Mutex<()>; LOCKS],
 }
 
-impl Remembered {
+impl RememberedPasswords {
     pub(crate) fn new(random: &dyn Random) -> Result<Self, RegistryError> {
         let mut key = [0; KEY_BYTES];
         random.fill_bytes(&mut key)?;

@@ -148,7 +148,7 @@ impl Registry {
             fleet.remove(*id);
         }
         drop((certificates, fleet));
-        self.tell_removed(&ids);
+        self.notify_removed(&ids);
         ids
     }
 }

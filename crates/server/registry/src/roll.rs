@@ -3,7 +3,7 @@
 //!
 //! The text holds each column that changes rarely, in lower-case ASCII, each followed by a NUL. No
 //! column contains one, so a match never spans two columns. What changes with every heartbeat
-//! ([`Moving`]) is formatted during the search, and only the parts that the search can match.
+//! ([`MovingColumns`]) is formatted during the search, and only the parts that the search can match.
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ struct Entry {
 
 /// All agents but 000, ascending.
 #[derive(Default)]
-pub(crate) struct Roll {
+pub(crate) struct AgentTable {
     entries: BTreeMap<AgentId, Entry>,
 }
 
-impl Roll {
+impl AgentTable {
     /// Stores the agent's current columns.
     pub(crate) fn put_agent(&mut self, record: &AgentRecord) {
         let entry = Entry { status: record.status, text: text_of(record).into() };
@@ -52,7 +52,7 @@ impl Roll {
         &self,
         scope: &Permitted,
         search: &Search,
-        moving: impl Fn(AgentId) -> Option<Moving<'a>>,
+        moving: impl Fn(AgentId) -> Option<MovingColumns<'a>>,
     ) -> Vec<AgentId> {
         let mut text = String::new();
         let mut holds = |id: AgentId, entry: &Entry| {
@@ -109,7 +109,7 @@ fn text_of(record: &AgentRecord) -> String {
 }
 
 /// The columns of an agent that change with its heartbeats.
-pub(crate) struct Moving<'a> {
+pub(crate) struct MovingColumns<'a> {
     pub(crate) record: &'a AgentRecord,
     pub(crate) code: StatusCode,
     /// Digest of the groups' configuration that it runs.
@@ -153,7 +153,7 @@ impl Search {
     }
 
     /// Returns true if the text matches one of the moving columns; `text` is a reusable buffer.
-    fn is_in_moving(&self, moving: &Moving<'_>, text: &mut String) -> bool {
+    fn is_in_moving(&self, moving: &MovingColumns<'_>, text: &mut String) -> bool {
         text.clear();
         if self.in_dates {
             let record = moving.record;
@@ -179,7 +179,7 @@ impl Search {
 
     /// Returns true if the search matches the server's own row, which is not in the roll.
     pub(crate) fn fits_server(&self, record: &AgentRecord) -> bool {
-        let moving = Moving { record, code: StatusCode::Ok, sum: None, synced: true };
+        let moving = MovingColumns { record, code: StatusCode::Ok, sum: None, synced: true };
         let found = self.is_in(&text_of(record)) || self.is_in_moving(&moving, &mut String::new());
         found == self.wanted
     }

@@ -76,7 +76,7 @@ pub struct AgentInfo {
 
 /// An agent's report on its groups' configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ConfigTold {
+pub struct ReportedConfig {
     /// Digest of the configuration it runs; empty when it runs none.
     pub sum: String,
     /// The configuration that it refused since, if any.

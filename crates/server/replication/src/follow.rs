@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 use crate::protocol::HEADER_PERSISTED;
 use crate::seed_source::Part;
 use crate::wire::{Decoder, Frame};
-use client::{Client, Trouble};
+use client::{Client, RequestFailure};
 use copy::Copy;
 
 pub use client::{ServerAddress, trust_authority};
@@ -126,8 +126,8 @@ impl Following {
             let before = self.position();
             let trouble = match self.session().await {
                 Ok(()) => return Ok(()),
-                Err(Trouble::Refused(error)) => return Err(error),
-                Err(Trouble::Lost(why)) => why,
+                Err(RequestFailure::Refused(error)) => return Err(error),
+                Err(RequestFailure::Lost(why)) => why,
             };
             warn!(server = self.client.name(), "lost: {trouble}; trying again");
             if self.position() != before {
@@ -144,7 +144,7 @@ impl Following {
     }
 
     /// Runs one connection; returns `Ok` only with `--once`.
-    async fn session(&mut self) -> Result<(), Trouble> {
+    async fn session(&mut self) -> Result<(), RequestFailure> {
         self.prepare().await?;
         let Some(copy) = &self.copy else { return Ok(()) };
         let last = copy.last();
@@ -166,7 +166,7 @@ impl Following {
     }
 
     /// Fetches the seed of a new folder, opens the copy and refreshes the registry when due.
-    async fn prepare(&mut self) -> Result<(), Trouble> {
+    async fn prepare(&mut self) -> Result<(), RequestFailure> {
         let path = self.folder.path.clone();
         if !self.marker.seeded {
             (self.show)(&format!("copying state and registry of {}", self.client.name()));
@@ -184,7 +184,7 @@ impl Following {
         self.refresh_registry().await
     }
 
-    async fn refresh_registry(&mut self) -> Result<(), Trouble> {
+    async fn refresh_registry(&mut self) -> Result<(), RequestFailure> {
         if self.registry_at.is_some_and(|at| at.elapsed() < REGISTRY_EVERY) {
             return Ok(());
         }
@@ -199,11 +199,11 @@ impl Following {
         &mut self,
         mut pieces: mpsc::Receiver<Result<bytes::Bytes, String>>,
         goal: u64,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestFailure> {
         let mut decoder = Decoder::default();
         let mut reported = false;
         while let Some(piece) = pieces.recv().await {
-            decoder.push(&piece.map_err(Trouble::Lost)?);
+            decoder.push(&piece.map_err(RequestFailure::Lost)?);
             let broken = take_waiting(&mut pieces, &mut decoder);
             let reached = self.take_batch(&mut decoder).await?;
             if reached >= goal && !reported {
@@ -214,15 +214,15 @@ impl Following {
                 return Ok(());
             }
             if let Some(why) = broken {
-                return Err(Trouble::Lost(why));
+                return Err(RequestFailure::Lost(why));
             }
             self.refresh_registry().await?;
         }
-        Err(Trouble::Lost("the server closed the connection".into()))
+        Err(RequestFailure::Lost("the server closed the connection".into()))
     }
 
     /// Persists and acknowledges every whole record that arrived; returns the last position.
-    async fn take_batch(&mut self, decoder: &mut Decoder) -> Result<u64, Trouble> {
+    async fn take_batch(&mut self, decoder: &mut Decoder) -> Result<u64, RequestFailure> {
         let Some(copy) = &mut self.copy else { return Ok(0) };
         let first = copy.last().position + 1;
         let records = records(decoder, first)?;
@@ -230,8 +230,8 @@ impl Following {
             return Ok(first - 1);
         }
         let position = copy.append(first, records).await.map_err(|e| match e {
-            journal::AppendError::Full(why) => Trouble::Lost(format!("{why}: free space")),
-            other => Trouble::Refused(other.into()),
+            journal::AppendError::Full(why) => RequestFailure::Lost(format!("{why}: free space")),
+            other => RequestFailure::Refused(other.into()),
         })?;
         let (text, name) = (position.to_string(), self.marker.name.as_str());
         let query = [("follower", name), ("position", text.as_str())];
@@ -244,10 +244,10 @@ impl Following {
     }
 }
 
-fn header(answer: &Response, name: &str) -> Result<u64, Trouble> {
+fn header(answer: &Response, name: &str) -> Result<u64, RequestFailure> {
     let value = answer.headers().get(name).and_then(|v| v.to_str().ok());
     let number = value.and_then(|text| text.parse().ok());
-    number.ok_or_else(|| Trouble::Lost(format!("the answer has no header {name}")))
+    number.ok_or_else(|| RequestFailure::Lost(format!("the answer has no header {name}")))
 }
 
 /// Takes the pieces that have arrived, up to one batch. Returns the reason if the connection
@@ -271,16 +271,18 @@ fn take_waiting(
 }
 
 /// Returns the records of all whole frames that arrived; the first has position `first`.
-fn records(decoder: &mut Decoder, first: u64) -> Result<Vec<Vec<u8>>, Trouble> {
+fn records(decoder: &mut Decoder, first: u64) -> Result<Vec<Vec<u8>>, RequestFailure> {
     let mut records = Vec::new();
-    while let Some(frame) = decoder.next_frame().map_err(|e| Trouble::Lost(e.to_string()))? {
+    while let Some(frame) = decoder.next_frame().map_err(|e| RequestFailure::Lost(e.to_string()))? {
         let next = first + records.len() as u64;
         match frame {
             Frame::Record { position, bytes } if position == next => records.push(bytes),
             Frame::Status { persisted, .. } => debug!(persisted, has = next - 1, "status"),
             other => {
                 let kind = if matches!(other, Frame::Record { .. }) { "record" } else { "frame" };
-                return Err(Trouble::Lost(format!("another {kind} came than record {next}")));
+                return Err(RequestFailure::Lost(format!(
+                    "another {kind} came than record {next}"
+                )));
             }
         }
     }

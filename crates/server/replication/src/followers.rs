@@ -13,7 +13,7 @@ use model::{Coverage, CoverageKind, EventBody, Record};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::lag::Trail;
+use crate::lag::PositionHistory;
 use crate::protocol::{FOLLOWERS_MAX, is_follower_name};
 use crate::refusal::FollowerRefusal;
 use crate::seed_source::{self, SeedSource};
@@ -82,7 +82,7 @@ pub(crate) struct FollowRequest {
 }
 
 /// An accepted stream of records.
-pub(crate) struct Attached {
+pub(crate) struct AttachedFollower {
     pub(crate) reader: JournalReader,
     /// Number of the stream. A later stream of the same follower ends it.
     pub(crate) stream: u64,
@@ -95,7 +95,7 @@ struct SealedSegment {
 }
 
 /// A follower for which the journal keeps more than the limit.
-struct Overdue {
+struct LaggingFollower {
     name: String,
     held_bytes: u64,
     acknowledged: u64,
@@ -134,7 +134,7 @@ pub(crate) struct Inner {
     pub(crate) options: ShipOptions,
     pub(crate) seeding: AtomicBool,
     followers: Mutex<BTreeMap<String, Follower>>,
-    trail: Mutex<Trail>,
+    trail: Mutex<PositionHistory>,
     measured: Mutex<Option<Instant>>,
     streams: AtomicU64,
     stopped: AtomicBool,
@@ -262,7 +262,10 @@ impl Shipping {
     }
 
     /// Accepts a follower and begins its stream.
-    pub(crate) fn attach(&self, request: &FollowRequest) -> Result<Attached, FollowerRefusal> {
+    pub(crate) fn attach(
+        &self,
+        request: &FollowRequest,
+    ) -> Result<AttachedFollower, FollowerRefusal> {
         let FollowRequest { name, store, from, last_crc } = request;
         let (journal, from) = (&self.0.journal, *from);
         if *store != self.0.store {
@@ -294,7 +297,7 @@ impl Shipping {
         follower.store()?;
         let stream = self.0.streams.fetch_add(1, Ordering::Relaxed) + 1;
         follower.stream = stream;
-        Ok(Attached { reader, stream })
+        Ok(AttachedFollower { reader, stream })
     }
 
     /// Returns the follower of this name; adds it if the limit of followers allows.
@@ -373,7 +376,7 @@ impl Shipping {
             };
             follower.held_bytes = sealed.iter().filter(held).map(|s| s.bytes).sum();
             if follower.held_bytes > self.0.options.held_bytes_max {
-                overdue.push(Overdue {
+                overdue.push(LaggingFollower {
                     name: name.clone(),
                     held_bytes: follower.held_bytes,
                     acknowledged: follower.acknowledged,
@@ -387,8 +390,8 @@ impl Shipping {
 
     /// Removes a follower, trims the journal and records the removal as an event. Blocks for the
     /// commit. The caller must not hold `followers`.
-    fn give_up(&self, follower: &Overdue) {
-        let Overdue { name, held_bytes, acknowledged } = follower;
+    fn give_up(&self, follower: &LaggingFollower) {
+        let LaggingFollower { name, held_bytes, acknowledged } = follower;
         let max = self.0.options.held_bytes_max;
         tracing::error!(
             follower = name.as_str(),

@@ -15,7 +15,7 @@ struct Mark {
 
 /// Positions of the journal over time, since the process started.
 #[derive(Debug, Default)]
-pub(crate) struct Trail {
+pub(crate) struct PositionHistory {
     marks: VecDeque<Mark>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Lag {
     pub(crate) at_least: bool,
 }
 
-impl Trail {
+impl PositionHistory {
     /// Records that the journal is at `position` now and has stored `payload_bytes` of records.
     pub(crate) fn mark(&mut self, at: Instant, position: u64, payload_bytes: u64) {
         if self.marks.back().is_some_and(|last| last.position == position) {
@@ -70,7 +70,7 @@ mod tests {
     fn lag_is_measured_from_the_first_missing_record() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
-        let mut trail = Trail::default();
+        let mut trail = PositionHistory::default();
         for (second, position) in [(0, 10), (1, 20), (2, 20), (5, 30)] {
             trail.mark(at(second), position, position * 100);
         }
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn lag_trail_is_bounded_and_keeps_first_and_last_mark() {
         let start = Instant::now();
-        let mut trail = Trail::default();
+        let mut trail = PositionHistory::default();
         for n in 0..50_000 {
             trail.mark(start + Duration::from_secs(n), n, n);
         }

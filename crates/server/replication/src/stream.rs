@@ -14,7 +14,7 @@ use bytes::Bytes;
 use hyper::body::Frame as BodyFrame;
 use tokio::sync::mpsc;
 
-use crate::followers::{Attached, Shipping};
+use crate::followers::{AttachedFollower, Shipping};
 use crate::refusal::FollowerRefusal;
 use crate::seed_source::{Part, SCRATCH_PREFIX};
 use crate::wire::{Frame, PIECE_BYTES_MAX, push_piece, push_record};
@@ -60,7 +60,7 @@ fn on_thread(
 pub(crate) fn records(
     shipping: &Shipping,
     name: &str,
-    attached: Attached,
+    attached: AttachedFollower,
 ) -> Result<Chunks, FollowerRefusal> {
     let (shipping, follower) = (shipping.clone(), name.to_owned());
     on_thread(name, move |sender| {
@@ -79,10 +79,10 @@ pub(crate) fn records(
 fn send_records(
     shipping: &Shipping,
     name: &str,
-    attached: Attached,
+    attached: AttachedFollower,
     sender: &mpsc::Sender<Bytes>,
 ) -> Result<(), journal::ReadError> {
-    let Attached { mut reader, stream } = attached;
+    let AttachedFollower { mut reader, stream } = attached;
     let inner = &shipping.0;
     let mut sent_at: Option<Instant> = None;
     while !shipping.is_stopped() && shipping.is_current(name, stream) {

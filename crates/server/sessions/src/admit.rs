@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use env::budget::{Budget, Spent};
+use env::budget::{Budget, ExceededLimit};
 use env::sources::network;
 use model::AgentId;
 
@@ -44,12 +44,12 @@ impl Admission {
 
     /// Begins a body. A small one uses the common budget if the other one is spent.
     pub(crate) fn begin(&self, sender: Sender, length: usize) -> Charge {
-        let is_small = length <= SMALL_BODY_BYTES_MAX && self.small.has_room(sender, cost(length));
+        let is_small = length <= SMALL_BODY_BYTES_MAX && self.small.has_space(sender, cost(length));
         if is_small { self.small.begin(sender) } else { self.common.begin(sender) }
     }
 
     /// Charges the bytes of an answer before it is prepared.
-    pub(crate) fn reserve(&self, caller: &Caller, bytes: usize) -> Result<Charge, Spent> {
+    pub(crate) fn reserve(&self, caller: &Caller, bytes: usize) -> Result<Charge, ExceededLimit> {
         self.common.reserve(caller.into(), bytes)
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use axum::http::HeaderMap;
 use commit::Commit;
-use env::budget::Spent;
+use env::budget::ExceededLimit;
 use env::sources::LogLimit;
 use link::Limits;
 use model::AgentId;
@@ -21,7 +21,7 @@ use crate::agent_queues::{AgentQueues, RequestPermit};
 use crate::answer::Refusal;
 use crate::identity::{Caller, Peer, identify};
 use crate::leases::Leases;
-use crate::meter::{Meter, Readings};
+use crate::meter::{ExternalGauges, Meter};
 use crate::options::SessionsOptions;
 
 /// The state shared by all requests.
@@ -87,10 +87,10 @@ impl App {
     }
 
     /// Returns the refusal for a spent budget of bytes in flight.
-    pub(crate) fn spent(&self, spent: Spent) -> Refusal {
+    pub(crate) fn spent(&self, spent: ExceededLimit) -> Refusal {
         self.busy(match spent {
-            Spent::Budget => "too many bytes in flight",
-            Spent::Share => "too many bytes of this sender in flight",
+            ExceededLimit::Budget => "too many bytes in flight",
+            ExceededLimit::Share => "too many bytes of this sender in flight",
         })
     }
 
@@ -128,7 +128,7 @@ impl App {
     }
 
     pub(crate) fn counters(&self) -> serde_json::Value {
-        let readings = Readings {
+        let readings = ExternalGauges {
             in_flight_bytes: self.in_flight.used(),
             connections: self.connections.load(Ordering::Relaxed),
             leases: self.leases.count(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
-use env::budget::Spent;
+use env::budget::ExceededLimit;
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -76,7 +76,7 @@ pub(crate) async fn read(
         match timeout(within, charge.add(cost(data.len()))).await {
             Ok(Ok(())) => deadline += arrived.elapsed(),
             Ok(Err(spent)) => return Err(app.spent(spent).closing()),
-            Err(_) => return Err(app.spent(Spent::Budget).closing()),
+            Err(_) => return Err(app.spent(ExceededLimit::Budget).closing()),
         }
         bytes.extend_from_slice(&data);
     }

@@ -12,7 +12,7 @@ use link::json::{ConfigAnswer, ControlAgent, ControlCommand, ControlConfig};
 use link::{ControlAction, ControlAnswer, ControlLimits, ControlOutcome, ControlRequest};
 use model::limits::DOCUMENT_BYTES_MAX;
 use model::{AgentId, AgentOs, Dataset};
-use registry::{AgentInfo, CommandOutcome, ConfigProblem, ConfigTold, LastScan, OutcomeState};
+use registry::{AgentInfo, CommandOutcome, ConfigProblem, LastScan, OutcomeState, ReportedConfig};
 use silence::Report;
 
 use crate::answer::Refusal;
@@ -69,7 +69,7 @@ pub(crate) async fn control(
     }
     // An agent that reports no configuration, for example after a downgrade, runs none.
     let config = request.config.as_ref().map(config_report).unwrap_or_default();
-    app.registry.config_told(caller.agent, config);
+    app.registry.config_reported(caller.agent, config);
     let mut response = Json(build_answer(&app, &caller, request.action).await?).into_response();
     if app.leases.has_candidate(caller.agent) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -123,13 +123,13 @@ fn reported(outcome: &ControlOutcome) -> CommandOutcome {
 }
 
 /// Converts the agent's report on its groups' configuration.
-fn config_report(config: &ControlConfig) -> ConfigTold {
+fn config_report(config: &ControlConfig) -> ReportedConfig {
     let cut = |text: &str, max: usize| text.chars().take(max).collect::<String>();
     let problem = (!config.refused.is_empty()).then(|| ConfigProblem {
         sum: cut(&config.refused, TEXT_CHARS_MAX),
         detail: cut(&config.detail, DETAIL_CHARS_MAX),
     });
-    ConfigTold { sum: cut(&config.sum, TEXT_CHARS_MAX), problem }
+    ReportedConfig { sum: cut(&config.sum, TEXT_CHARS_MAX), problem }
 }
 
 /// Handles `GET /configuration`: returns the configuration of the agent's groups.

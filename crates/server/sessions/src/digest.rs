@@ -42,7 +42,7 @@ pub(crate) async fn digest(
     // The answer is charged before the store is read, so that none is prepared and then refused.
     // It is charged with the lock, so that it holds no bytes while it waits for other requests of
     // this agent.
-    let room = ranges.room(&asked);
+    let room = ranges.answer_bytes(&asked);
     let mut charge = app.reserve(&caller, room)?;
     app.commit.barrier().await?;
     let store = app.store.clone();
@@ -68,7 +68,7 @@ pub(crate) async fn digest(
 }
 
 /// Parses and checks the ranges of a request.
-fn ranges(asked: &DigestRequest) -> Result<Asked, Refusal> {
+fn ranges(asked: &DigestRequest) -> Result<RequestedRanges, Refusal> {
     if asked.split > SPLIT_DIGITS_MAX {
         let detail = format!("ranges are split by at most {SPLIT_DIGITS_MAX} digits");
         return Err(Refusal::invalid(detail));
@@ -84,11 +84,11 @@ fn ranges(asked: &DigestRequest) -> Result<Asked, Refusal> {
         let bad = || Refusal::invalid("a range is named by up to 16 lower-case hex digits");
         KeyRange::parse(name).ok_or_else(bad)
     };
-    Asked::new(asked.ranges.iter().map(parse).collect::<Result<_, _>>()?)
+    RequestedRanges::new(asked.ranges.iter().map(parse).collect::<Result<_, _>>()?)
 }
 
 /// The ranges of a request, which do not overlap: each document is counted once.
-struct Asked {
+struct RequestedRanges {
     /// The ranges in the order of the request.
     ranges: Vec<KeyRange>,
     /// Indexes into `ranges`, sorted by key.
@@ -102,7 +102,7 @@ struct AskedRange {
     range: KeyRange,
 }
 
-impl Asked {
+impl RequestedRanges {
     fn new(ranges: Vec<KeyRange>) -> Result<Self, Refusal> {
         let mut by_key: Vec<(KeyRange, usize)> =
             ranges.iter().enumerate().map(|(place, range)| (*range, place)).collect();
@@ -127,7 +127,7 @@ impl Asked {
     }
 
     /// Returns the approximate size of the answer, bytes.
-    fn room(&self, asked: &DigestRequest) -> usize {
+    fn answer_bytes(&self, asked: &DigestRequest) -> usize {
         match (asked.bodies, asked.split) {
             (true, 0) => DIGEST_RANGE_BODY_BYTES_MAX,
             (false, 0) => DIGEST_ITEMS_MAX * DIGEST_ITEM_BYTES,
@@ -146,7 +146,7 @@ fn sums(
     state: &StateStore,
     agent: AgentId,
     dataset: &Dataset,
-    asked: &Asked,
+    asked: &RequestedRanges,
     split: u8,
 ) -> Result<DigestAnswer, StateError> {
     let sums = |range: &KeyRange| vec![Sum::default(); range.split(split).count()];
@@ -176,7 +176,7 @@ fn listing(
     state: &StateStore,
     agent: AgentId,
     dataset: &Dataset,
-    asked: &Asked,
+    asked: &RequestedRanges,
     bodies: bool,
 ) -> Result<DigestAnswer, StateError> {
     let mut lists: Vec<Vec<DigestItem>> = vec![Vec::new(); asked.ranges.len()];

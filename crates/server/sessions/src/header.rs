@@ -27,17 +27,17 @@ struct Steps {
 }
 
 /// A future whose request counts as being answered until it is dropped.
-pub(crate) struct Answering<F> {
+pub(crate) struct AnsweredRequest<F> {
     answer: F,
     stage: Stage,
 }
 
 impl Stage {
     /// Marks the header as complete and wraps the answer's future.
-    pub(crate) fn answering<F>(&self, answer: F) -> Answering<F> {
+    pub(crate) fn answering<F>(&self, answer: F) -> AnsweredRequest<F> {
         self.0.answering.fetch_add(1, Ordering::AcqRel);
         self.0.arriving.store(0, Ordering::Release);
-        Answering { answer, stage: self.clone() }
+        AnsweredRequest { answer, stage: self.clone() }
     }
 
     /// Marks that bytes have arrived.
@@ -53,7 +53,7 @@ impl Stage {
     }
 }
 
-impl<F: Future + Unpin> Future for Answering<F> {
+impl<F: Future + Unpin> Future for AnsweredRequest<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -61,7 +61,7 @@ impl<F: Future + Unpin> Future for Answering<F> {
     }
 }
 
-impl<F> Drop for Answering<F> {
+impl<F> Drop for AnsweredRequest<F> {
     fn drop(&mut self) {
         self.stage.0.answering.fetch_sub(1, Ordering::AcqRel);
     }
@@ -102,7 +102,7 @@ impl Header {
 
 /// Time limits for reading an answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct AnswerTimeouts {
     /// Limit while the reader takes nothing at all.
     pub(crate) stalled: Duration,
     /// Limit until the reader has taken everything.
@@ -112,7 +112,7 @@ pub(crate) struct Patience {
 /// An answer that is being written.
 #[derive(Debug)]
 struct Writing {
-    patience: Patience,
+    patience: AnswerTimeouts,
     /// Deadline for the whole answer, counted from the first wait.
     until: Option<Instant>,
     /// Timer that fires when nothing was taken for too long.
@@ -126,7 +126,7 @@ impl Writing {
         cx: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let Patience { stalled, whole } = self.patience;
+        let AnswerTimeouts { stalled, whole } = self.patience;
         if polled.is_ready() {
             self.alarm = None;
         } else {
@@ -160,7 +160,7 @@ pub(crate) struct Watched<S> {
 }
 
 impl<S> Watched<S> {
-    pub(crate) fn new(stream: S, stage: Stage, patience: Patience) -> Self {
+    pub(crate) fn new(stream: S, stage: Stage, patience: AnswerTimeouts) -> Self {
         Self { stream, stage, writing: Writing { patience, until: None, alarm: None } }
     }
 

@@ -14,7 +14,7 @@ use tracing::warn;
 use crate::answer::Refusal;
 use crate::app::App;
 use crate::identity::{Caller, Origin, Peer};
-use crate::leases::{Claim, Claimant, CloneFound, Decision};
+use crate::leases::{Claim, CloneFound, Decision, LeaseClaimant};
 use crate::meter::add;
 
 /// Characters of a machine's and a boot's digest in messages.
@@ -65,7 +65,10 @@ impl App {
             .ok_or_else(|| Refusal::invalid(format!("{HEADER_INSTANCE} is malformed")).closing())?;
         let InstanceHeader { instance, heartbeat } = header.clone();
         let claim = Claim {
-            claimant: Claimant { instance: instance.clone(), address: from.address.to_string() },
+            claimant: LeaseClaimant {
+                instance: instance.clone(),
+                address: from.address.to_string(),
+            },
             on_server_boot: instance.boot == self.options.boot && !instance.boot.is_empty(),
             heartbeat,
             connection: from.connection,
@@ -164,7 +167,7 @@ fn in_doubt(wait: Duration) -> Refusal {
     Refusal { error: "identity_in_doubt", ..busy }.closing()
 }
 
-fn cloned(agent: AgentId, holder: &Claimant) -> Refusal {
+fn cloned(agent: AgentId, holder: &LeaseClaimant) -> Refusal {
     let detail = format!(
         "the identity of agent {agent} is in use on {}: this copy of it is refused; enrol this \
          machine again with `holdfast enroll`",
@@ -206,7 +209,7 @@ impl InstanceHeader {
 }
 
 /// Returns the machine, boot and address of an instance as messages show them.
-fn describe(claimant: &Claimant) -> String {
+fn describe(claimant: &LeaseClaimant) -> String {
     let shorten = |text: &str| match text.get(..SHOWN_CHARS.min(text.len())) {
         None | Some("") => "unknown".to_owned(),
         Some(prefix) => prefix.to_owned(),

@@ -54,7 +54,7 @@ const REMEMBERED_MAX: usize = 8;
 
 /// An instance and its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Claimant {
+pub(crate) struct LeaseClaimant {
     pub(crate) instance: Instance,
     /// Empty if the instance is known from a session id only.
     pub(crate) address: String,
@@ -63,7 +63,7 @@ pub(crate) struct Claimant {
 /// The claim that one request makes.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
-    pub(crate) claimant: Claimant,
+    pub(crate) claimant: LeaseClaimant,
     /// True if the claimant runs on the server's own host and boot.
     pub(crate) on_server_boot: bool,
     /// The claimant's interval between heartbeats.
@@ -79,8 +79,8 @@ pub(crate) struct Claim {
 /// Two instances of one agent that run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CloneFound {
-    pub(crate) holder: Claimant,
-    pub(crate) refused: Claimant,
+    pub(crate) holder: LeaseClaimant,
+    pub(crate) refused: LeaseClaimant,
 }
 
 /// The decision about a claim. `found` is set once per clone, by the claim that reveals it.
@@ -91,7 +91,7 @@ pub(crate) enum Decision {
     /// The claim cannot be decided yet.
     RetryAfter(Duration),
     /// The claimant is a clone of the holder.
-    Refused { holder: Claimant, found: Option<CloneFound> },
+    Refused { holder: LeaseClaimant, found: Option<CloneFound> },
 }
 
 /// The leases of all agents.
@@ -114,7 +114,7 @@ impl Leases {
     ) {
         let mut leases = self.0.lock();
         if leases.get(&agent).is_none_or(|lease| lease.incarnation != incarnation) {
-            let holder = Claimant { instance, address: String::new() };
+            let holder = LeaseClaimant { instance, address: String::new() };
             let silence_max = silence_max(HEARTBEAT_ASSUMED);
             leases.insert(agent, Lease::new(incarnation, holder, silence_max, now));
         }
@@ -171,7 +171,7 @@ fn silence_max(heartbeat: Duration) -> Duration {
 struct Lease {
     /// The incarnation that the lease belongs to. It says nothing about another one.
     incarnation: Incarnation,
-    holder: Claimant,
+    holder: LeaseClaimant,
     /// Monotonic time of the holder's last request.
     renewed_at: Duration,
     /// Silence after which the holder counts as ended.
@@ -187,7 +187,7 @@ struct Lease {
 
 /// An instance that waits for the holder's silence.
 struct Candidate {
-    claimant: Claimant,
+    claimant: LeaseClaimant,
     /// Number of the newest connection when the candidate appeared.
     since_connection: u64,
 }
@@ -195,7 +195,7 @@ struct Candidate {
 impl Lease {
     fn new(
         incarnation: Incarnation,
-        holder: Claimant,
+        holder: LeaseClaimant,
         silence_max: Duration,
         now: Duration,
     ) -> Self {
@@ -261,7 +261,7 @@ impl Lease {
     }
 
     /// Makes the claimant the holder and returns the holder before it.
-    fn take_over(&mut self, claim: &Claim) -> Claimant {
+    fn take_over(&mut self, claim: &Claim) -> LeaseClaimant {
         let replaced = std::mem::replace(&mut self.holder, claim.claimant.clone());
         self.taken_at_connection = claim.newest_connection;
         self.candidate = None;
@@ -277,7 +277,7 @@ impl Lease {
     }
 
     /// Remembers the instance as refused.
-    fn refuse(&mut self, refused: Claimant) -> CloneFound {
+    fn refuse(&mut self, refused: LeaseClaimant) -> CloneFound {
         push_bounded(&mut self.refused, refused.instance.clone());
         CloneFound { holder: self.holder.clone(), refused }
     }
@@ -300,7 +300,7 @@ mod tests {
 
     fn claim(instance: &str, connection: u64, at_s: u64) -> Claim {
         Claim {
-            claimant: Claimant { instance: instance.parse().unwrap(), address: "here".into() },
+            claimant: LeaseClaimant { instance: instance.parse().unwrap(), address: "here".into() },
             on_server_boot: false,
             heartbeat: Duration::from_secs(10),
             connection,

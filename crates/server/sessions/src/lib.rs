@@ -51,7 +51,7 @@ mod verifier;
 pub use error::SessionsError;
 pub use options::{
     AGENT_SERIES_MAX_DEFAULT, LocalCaller, Renderer, SessionsLimits, SessionsOptions, Timeouts,
-    told_max,
+    refused_max,
 };
 pub use server::{Sessions, SessionsHandle};
 pub use silence::SilenceOptions;

@@ -28,10 +28,10 @@ use tracing::{debug, warn};
 
 use crate::app::App;
 use crate::error::SessionsError;
-use crate::header::{Header, Patience, Watched};
+use crate::header::{AnswerTimeouts, Header, Watched};
 use crate::identity::{Origin, Peer};
 use crate::meter::add;
-use crate::options::{HEADERS_PARSED_MAX, LINGER_BYTES_MAX, Timeouts, told_max};
+use crate::options::{HEADERS_PARSED_MAX, LINGER_BYTES_MAX, Timeouts, refused_max};
 use crate::unix::Socket;
 
 /// Answer to a request in plain HTTP.
@@ -62,20 +62,20 @@ pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, SessionsError> {
 }
 
 /// Counts one connection over TLS until it is dropped.
-struct Counted {
+struct ConnectionCount {
     app: Arc<App>,
     /// Number of open connections when this one was accepted, itself included.
     open: usize,
 }
 
-impl Counted {
+impl ConnectionCount {
     fn new(app: &Arc<App>) -> Self {
         let open = app.connections.fetch_add(1, Ordering::AcqRel) + 1;
         Self { app: Arc::clone(app), open }
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.app.connections.fetch_sub(1, Ordering::AcqRel);
     }
@@ -101,15 +101,15 @@ pub(crate) async fn tls(
         let Some((stream, address)) = accepted_connection(accepted, &mut failures).await else {
             continue;
         };
-        let counted = Counted::new(&app);
+        let counted = ConnectionCount::new(&app);
         let max = app.options.limits.connections_max;
-        if counted.open > max + told_max(max) {
+        if counted.open > max + refused_max(max) {
             debug!(peer = %address, "connection closed: too many connections");
             add(&app.meter.shed, 1);
             continue;
         }
         let (acceptor, routes, stop) = (acceptor.clone(), routes.clone(), stop.clone());
-        let accepted = Accepted { stream, address, turned_away: counted.open > max };
+        let accepted = AcceptedConnection { stream, address, turned_away: counted.open > max };
         tasks.spawn(async move {
             serve_agent(&counted.app, acceptor, accepted, routes, stop).await;
         });
@@ -119,7 +119,7 @@ pub(crate) async fn tls(
 }
 
 /// A connection before its handshake.
-struct Accepted {
+struct AcceptedConnection {
     stream: TcpStream,
     address: SocketAddr,
     /// Too many connections are open: every request gets 503 with Retry-After.
@@ -129,11 +129,11 @@ struct Accepted {
 async fn serve_agent(
     app: &Arc<App>,
     acceptor: TlsAcceptor,
-    accepted: Accepted,
+    accepted: AcceptedConnection,
     routes: Router,
     stop: watch::Receiver<bool>,
 ) {
-    let Accepted { stream, address, turned_away } = accepted;
+    let AcceptedConnection { stream, address, turned_away } = accepted;
     let _ = stream.set_nodelay(true);
     let handshake = tokio::time::timeout(app.options.timeouts.handshake, accept(&acceptor, stream));
     let stream = match handshake.await {
@@ -197,7 +197,7 @@ pub(crate) async fn local(
             continue;
         };
         let max = app.options.limits.local_connections_max;
-        if tasks.len() >= max + told_max(max) {
+        if tasks.len() >= max + refused_max(max) {
             add(&app.meter.shed, 1);
             continue;
         }
@@ -271,7 +271,7 @@ where
     let mut header = Header::new(app.options.timeouts.header);
     let stage = header.stage();
     let Timeouts { unread: stalled, response: whole, .. } = app.options.timeouts;
-    let stream = Watched::new(stream, header.stage(), Patience { stalled, whole });
+    let stream = Watched::new(stream, header.stage(), AnswerTimeouts { stalled, whole });
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         stage.answering(routes.clone().oneshot(request.map(Body::new)))

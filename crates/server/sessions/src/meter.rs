@@ -40,7 +40,7 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
 }
 
 /// Values from other parts of the program that are reported with the counters.
-pub(crate) struct Readings {
+pub(crate) struct ExternalGauges {
     pub(crate) in_flight_bytes: usize,
     /// Open connections over TLS.
     pub(crate) connections: usize,
@@ -63,7 +63,7 @@ impl Meter {
     }
 
     /// Returns the counters as JSON: `{"name","timestamp","metrics":[{"name","type","value"}]}`.
-    pub(crate) fn to_json(&self, now_us: u64, readings: &Readings) -> Value {
+    pub(crate) fn to_json(&self, now_us: u64, readings: &ExternalGauges) -> Value {
         let counter = |name: String, c: &AtomicU64| json!({"name": name, "type": "counter", "value": c.load(Ordering::Relaxed)});
         let mut list: Vec<Value> = STATUSES
             .iter()

@@ -24,7 +24,7 @@ pub const AGENT_SERIES_MAX_DEFAULT: u64 = 2000;
 pub(crate) const CONNECTIONS_MAX: usize = 1024;
 /// Fewest and most connections above a limit that still get 503 with Retry-After; further ones are
 /// closed.
-const CONNECTIONS_TOLD: (usize, usize) = (4, 64);
+const CONNECTIONS_REFUSED: (usize, usize) = (4, 64);
 /// Connections on the unix socket served at once.
 const LOCAL_CONNECTIONS_MAX: usize = 128;
 /// Requests of one agent that may be running or waiting for the agent's lock.
@@ -68,8 +68,8 @@ pub(crate) const LINGER_BYTES_MAX: usize = model::limits::SESSION_BYTES_MAX + 4 
 
 /// Returns the number of connections above a listener's limit of `connections_max` that are
 /// accepted, in order to ask them to come back later.
-pub fn told_max(connections_max: usize) -> usize {
-    let (least, most) = CONNECTIONS_TOLD;
+pub fn refused_max(connections_max: usize) -> usize {
+    let (least, most) = CONNECTIONS_REFUSED;
     (connections_max / 2).clamp(least, most)
 }
 

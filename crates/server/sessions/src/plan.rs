@@ -31,7 +31,7 @@ pub(crate) struct Plan {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
-    Commit(Writes),
+    Commit(PlannedWrites),
     /// Compare this checksum with the store's.
     Check {
         dataset: Dataset,
@@ -50,14 +50,14 @@ pub(crate) enum Task {
 
 /// The writes of a session, and the values that were skipped.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Writes {
+pub(crate) struct PlannedWrites {
     pub(crate) list: Vec<Write>,
     /// For each write, the index of its value in the session.
     pub(crate) places: Vec<u32>,
     pub(crate) skipped: Vec<Skipped>,
 }
 
-impl Writes {
+impl PlannedWrites {
     fn write(&mut self, place: usize, write: Write) {
         self.places.push(place as u32);
         self.list.push(write);
@@ -183,8 +183,8 @@ fn dataset(index: &str) -> Option<Dataset> {
     Dataset::from_wire(index).filter(|d| d.name().len() <= DATASET_NAME_BYTES_MAX)
 }
 
-fn cleans(items: &[&str]) -> Writes {
-    let mut writes = Writes::default();
+fn cleans(items: &[&str]) -> PlannedWrites {
+    let mut writes = PlannedWrites::default();
     for (place, index) in items.iter().enumerate() {
         match documents(index) {
             Some(dataset) => writes.write(place, Write::Clean { dataset }),
@@ -195,8 +195,8 @@ fn cleans(items: &[&str]) -> Writes {
     writes
 }
 
-fn values<'a>(values: impl Iterator<Item = ValueView<'a>>) -> Writes {
-    let mut writes = Writes::default();
+fn values<'a>(values: impl Iterator<Item = ValueView<'a>>) -> PlannedWrites {
+    let mut writes = PlannedWrites::default();
     for (place, value) in values.enumerate() {
         match write(&value) {
             Ok(write) => writes.write(place, write),

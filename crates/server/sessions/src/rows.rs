@@ -25,7 +25,7 @@ pub(crate) const ROWS_BYTES_MAX: usize = 4 << 20;
 const RETRY_SECONDS: u64 = 10;
 /// One line of the body: several rows of the same time.
 #[derive(Deserialize)]
-struct Look {
+struct BodyLine {
     /// Nanoseconds since the epoch.
     time_ns: i64,
     /// Names and their values.
@@ -34,7 +34,7 @@ struct Look {
 
 /// The outcome of a request.
 #[derive(Serialize, Default)]
-pub(crate) struct Taken {
+pub(crate) struct RowsOutcome {
     rows: u64,
     refused: u64,
     /// Reason for the first refused row.
@@ -60,7 +60,7 @@ pub(crate) async fn rows(
     State(app): State<Arc<App>>,
     Extension(peer): Extension<Peer>,
     request: Request,
-) -> Result<Json<Taken>, Refusal> {
+) -> Result<Json<RowsOutcome>, Refusal> {
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
     app.admit_instance(&peer, &parts.headers, &caller).await?;
@@ -119,16 +119,16 @@ struct Owner {
 /// A parsed body.
 struct Parsed {
     batches: Vec<Batch>,
-    taken: Taken,
+    taken: RowsOutcome,
 }
 
 /// Returns the batches of a body.
 fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<Parsed, Refusal> {
-    let (mut batches, mut taken) = (vec![Batch::new()], Taken::default());
+    let (mut batches, mut taken) = (vec![Batch::new()], RowsOutcome::default());
     // Read once, so that the same bounds apply to all rows of a request.
     let bounds = Bounds { oldest_ns: store.oldest_ns(), newest_ns: store.newest_ns() };
     for line in body.split(|c| *c == b'\n').filter(|line| !line.is_empty()) {
-        let look: Look = serde_json::from_slice(line)
+        let look: BodyLine = serde_json::from_slice(line)
             .map_err(|e| Refusal::invalid(format!("a line of rows: {e}")))?;
         for (name, values) in look.rows {
             let pushed = row(store, &name, agent)
@@ -156,7 +156,7 @@ enum RefusedRow {
     Values,
 }
 
-impl Taken {
+impl RowsOutcome {
     fn refuse(&mut self, why: &RefusedRow, name: &str) {
         if self.refused == 0 {
             name.clone_into(&mut self.first);

@@ -22,11 +22,11 @@ use crate::body;
 use crate::identity::{Caller, Peer, session_id};
 use crate::meter::add;
 use crate::options::INLINE_BYTES_MAX;
-use crate::plan::{Plan, Task, Writes, plan};
+use crate::plan::{Plan, PlannedWrites, Task, plan};
 use crate::unread;
 
 /// A session whose body has arrived.
-struct Arrived {
+struct ArrivedSession {
     peer: Peer,
     headers: HeaderMap,
     caller: Caller,
@@ -52,7 +52,7 @@ pub(crate) async fn stateful(
     let length = body::length(&headers, app.options.limits.session_bytes_max)?;
     let permit = app.take_permit(caller.agent).map_err(Refusal::closing)?;
     let (bytes, charge) = body::read(&app, &caller, incoming, length).await?;
-    let arrived = Arrived { peer, headers, caller, session, bytes, permit, charge };
+    let arrived = ArrivedSession { peer, headers, caller, session, bytes, permit, charge };
     // A separate task completes the session in its order even if the sender disconnects.
     tokio::spawn(async move { process_session(&app, arrived).await }).await?
 }
@@ -63,7 +63,7 @@ pub(crate) async fn stateful(
 /// The sender is identified and claims its lease again with the lock held: during the wait, the
 /// agent may have been removed, or another instance may have taken the lease. The lock is held
 /// until the store has applied the session, or a check has read the store.
-async fn process_session(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal> {
+async fn process_session(app: &Arc<App>, mut arrived: ArrivedSession) -> Result<Response, Refusal> {
     let bytes = std::mem::take(&mut arrived.bytes);
     let plan = decide(app, &arrived.caller, bytes).await?;
     let lock = arrived.permit.lock_agent().await;
@@ -83,19 +83,19 @@ async fn process_session(app: &Arc<App>, mut arrived: Arrived) -> Result<Respons
             if !from.names_instance() {
                 writes.clear_versions_of_deletes();
             }
-            let work = Work { session, writes, said: plan.said };
+            let work = SessionWork { session, writes, said: plan.said };
             let answer = commit(app, &from, work, &lock).await?;
             Ok(unread::session_response(&answer, arrived.charge, lock.release()))
         }
         Task::Check { dataset, checksum } => check(app, &from, dataset, &checksum).await,
         Task::Describe { subject, version, check, datasets } => {
-            let mut writes = Writes::default();
+            let mut writes = PlannedWrites::default();
             if caller.incarnation == Incarnation(0) {
                 writes.list.push(Write::Describe { subject, version, check });
             }
             let raise = |dataset| Write::RaiseVersion { dataset, version };
             writes.list.extend(datasets.into_iter().map(raise));
-            let work = Work { session, writes, said: plan.said };
+            let work = SessionWork { session, writes, said: plan.said };
             Ok(session_answer(StatusCode::OK, &commit(app, &from, work, &lock).await?))
         }
     }
@@ -147,9 +147,9 @@ impl Sender<'_> {
 }
 
 /// The writes of a session to store.
-struct Work {
+struct SessionWork {
     session: String,
-    writes: Writes,
+    writes: PlannedWrites,
     said: Overlay,
 }
 
@@ -165,11 +165,11 @@ async fn decide(app: &Arc<App>, caller: &Caller, bytes: Vec<u8>) -> Result<Plan,
 async fn commit(
     app: &App,
     from: &Sender<'_>,
-    work: Work,
+    work: SessionWork,
     lock: &AgentLock,
 ) -> Result<Answer, Refusal> {
-    let Work { session, writes, said } = work;
-    let Writes { list: mut writes, places, mut skipped } = writes;
+    let SessionWork { session, writes, said } = work;
+    let PlannedWrites { list: mut writes, places, mut skipped } = writes;
     let caller = from.caller;
     let noop = writes.is_empty();
     if !noop {
@@ -216,11 +216,11 @@ async fn commit(
         if applied.changed == 0 {
             add(&app.meter.unchanged, 1);
         }
-        skipped.extend(Writes::at_values(&places, applied.skipped));
+        skipped.extend(PlannedWrites::at_values(&places, applied.skipped));
         skipped.sort_by_key(|s| s.index);
     }
     add(&app.meter.skipped, skipped.len() as u64);
-    tell_skipped(caller, &session, &skipped);
+    log_skipped(caller, &session, &skipped);
     let answer = Answer { status: STATUS_OK.into(), noop, skipped, ..Answer::default() };
     from.complete(app, answer).await
 }
@@ -233,7 +233,7 @@ fn clock_off(headers: &HeaderMap, clock: &dyn Clock) -> Option<u64> {
     (is_off(clock.guarded_us()) && is_off(clock.now_us())).then_some(agent_us)
 }
 
-fn tell_skipped(caller: &Caller, session: &str, skipped: &[Skipped]) {
+fn log_skipped(caller: &Caller, session: &str, skipped: &[Skipped]) {
     let agent = caller.agent;
     if let Some(first) = skipped.first() {
         let id = model::path::show_terminal(first.id.as_bytes());

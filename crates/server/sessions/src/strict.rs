@@ -8,12 +8,12 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 /// Returns true if `bytes` are one JSON object and nothing else.
 pub(crate) fn is_object(bytes: &[u8]) -> bool {
     let opens = bytes.iter().find(|b| !b.is_ascii_whitespace());
-    opens == Some(&b'{') && serde_json::from_slice::<Any>(bytes).is_ok()
+    opens == Some(&b'{') && serde_json::from_slice::<AnyValue>(bytes).is_ok()
 }
 
-struct Any;
+struct AnyValue;
 
-impl<'de> Deserialize<'de> for Any {
+impl<'de> Deserialize<'de> for AnyValue {
     /// Unlike [`IgnoredAny`], decodes every text and counts the nesting.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(AnyVisitor)
@@ -23,44 +23,44 @@ impl<'de> Deserialize<'de> for Any {
 struct AnyVisitor;
 
 impl<'de> Visitor<'de> for AnyVisitor {
-    type Value = Any;
+    type Value = AnyValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E>(self) -> Result<Any, E> {
-        Ok(Any)
+    fn visit_unit<E>(self) -> Result<AnyValue, E> {
+        Ok(AnyValue)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Any, E> {
-        Ok(Any)
+    fn visit_bool<E>(self, _: bool) -> Result<AnyValue, E> {
+        Ok(AnyValue)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Any, E> {
-        Ok(Any)
+    fn visit_i64<E>(self, _: i64) -> Result<AnyValue, E> {
+        Ok(AnyValue)
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Any, E> {
-        Ok(Any)
+    fn visit_u64<E>(self, _: u64) -> Result<AnyValue, E> {
+        Ok(AnyValue)
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Any, E> {
-        Ok(Any)
+    fn visit_f64<E>(self, _: f64) -> Result<AnyValue, E> {
+        Ok(AnyValue)
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Any, E> {
-        Ok(Any)
+    fn visit_str<E>(self, _: &str) -> Result<AnyValue, E> {
+        Ok(AnyValue)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Any, A::Error> {
-        while seq.next_element::<Any>()?.is_some() {}
-        Ok(Any)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<AnyValue, A::Error> {
+        while seq.next_element::<AnyValue>()?.is_some() {}
+        Ok(AnyValue)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Any, A::Error> {
-        while map.next_entry::<IgnoredAny, Any>()?.is_some() {}
-        Ok(Any)
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AnyValue, A::Error> {
+        while map.next_entry::<IgnoredAny, AnyValue>()?.is_some() {}
+        Ok(AnyValue)
     }
 }
 

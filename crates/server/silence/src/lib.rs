@@ -44,7 +44,7 @@ use tokio::sync::{Notify, watch as stop};
 use tracing::{info, warn};
 
 pub use watch::Report;
-use watch::{Due, Gap, Now, Watch};
+use watch::{Gap, GapChange, Now, Watch};
 
 /// Interval between two sweeps.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -219,8 +219,8 @@ impl Inner {
         }
     }
 
-    fn log_opened(&self, opened: &[Due]) {
-        let (stopped, silent): (Vec<&Due>, Vec<&Due>) =
+    fn log_opened(&self, opened: &[GapChange]) {
+        let (stopped, silent): (Vec<&GapChange>, Vec<&GapChange>) =
             opened.iter().partition(|due| due.gap.kind == CoverageKind::AgentStopped);
         if let Some(first) = silent.first() {
             let agent = self.describe(first.agent);
@@ -242,7 +242,7 @@ impl Inner {
         let counted = tokio::task::spawn_blocking(move || {
             due.into_iter().map(|due| Ok((late_changes(&state, &due)?, due))).collect()
         });
-        let counted: Result<Vec<(Option<u64>, Due)>, StateError> = match counted.await {
+        let counted: Result<Vec<(Option<u64>, GapChange)>, StateError> = match counted.await {
             Ok(counted) => counted,
             Err(panicked) => return warn!(%panicked, "gaps of agents could not be ended"),
         };
@@ -259,7 +259,7 @@ impl Inner {
             let (agent, late) = (self.describe(due.agent), late.unwrap_or_default());
             info!(%agent, late, from = micros(due.gap.from_us), "the agent is heard again");
         }
-        let ended: Vec<Due> = counted.into_iter().map(|(_, due)| due).collect();
+        let ended: Vec<GapChange> = counted.into_iter().map(|(_, due)| due).collect();
         self.watch.lock().ended(&ended);
     }
 
@@ -289,7 +289,7 @@ impl Inner {
 /// Returns the number of changes that arrived after the gap opened and were found before it ended;
 /// `None` if another start of the agent has ended the gap itself. An event of the same start that
 /// ended it is of an earlier absence.
-fn late_changes(state: &StateStore, due: &Due) -> Result<Option<u64>, StateError> {
+fn late_changes(state: &StateStore, due: &GapChange) -> Result<Option<u64>, StateError> {
     let open = ChangeQuery {
         agents: Some(vec![due.agent]),
         kinds: vec![EventKind::OpenGap, EventKind::EndedGap],
@@ -317,7 +317,7 @@ fn late_changes(state: &StateStore, due: &Due) -> Result<Option<u64>, StateError
     Ok(Some(late))
 }
 
-fn opening(due: &Due) -> AgentEvent {
+fn opening(due: &GapChange) -> AgentEvent {
     let Gap { kind, from_us, .. } = due.gap;
     let detail = match kind {
         CoverageKind::AgentStopped => {
@@ -332,7 +332,7 @@ fn opening(due: &Due) -> AgentEvent {
     event(due, gap_id(&due.gap), &EventBody::of_open_gap(OpenGap { kind, from_us, detail }))
 }
 
-fn ending(due: &Due, late: u64) -> AgentEvent {
+fn ending(due: &GapChange, late: u64) -> AgentEvent {
     let changes = match late {
         1 => "1 change".to_owned(),
         late => format!("{late} changes"),
@@ -359,6 +359,6 @@ fn gap_id(gap: &Gap) -> String {
     format!("gap-{}-{}", gap.from_us, gap.nonce)
 }
 
-fn event(due: &Due, id: String, body: &EventBody) -> AgentEvent {
+fn event(due: &GapChange, id: String, body: &EventBody) -> AgentEvent {
     AgentEvent { agent: due.agent, incarnation: due.incarnation, id, body: body.to_json() }
 }

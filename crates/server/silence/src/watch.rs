@@ -46,7 +46,7 @@ pub(crate) struct Gap {
 
 /// A gap to open or to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Due {
+pub(crate) struct GapChange {
     pub(crate) agent: AgentId,
     pub(crate) incarnation: Incarnation,
     pub(crate) gap: Gap,
@@ -155,7 +155,7 @@ impl Watch {
 
     /// Returns the gaps to open: of agents that said goodbye, and of those that were silent for too
     /// long. An agent that falls silent again before its gap has ended keeps that gap.
-    pub(crate) fn due_to_open(&mut self, now: Now) -> Vec<Due> {
+    pub(crate) fn due_to_open(&mut self, now: Now) -> Vec<GapChange> {
         let mut due = Vec::new();
         for (agent, presence) in &mut self.agents {
             let silent = now.monotonic.saturating_sub(presence.heard) >= presence.silence_max;
@@ -179,7 +179,7 @@ impl Watch {
     }
 
     /// Records that these gaps are stored.
-    pub(crate) fn opened(&mut self, opened: &[Due]) {
+    pub(crate) fn opened(&mut self, opened: &[GapChange]) {
         for due in opened {
             let presence = self.agents.get_mut(&due.agent);
             if let Some(presence) = presence.filter(|p| p.incarnation == due.incarnation) {
@@ -194,19 +194,19 @@ impl Watch {
 
     /// Returns up to `max` gaps to end: of agents that were heard again and have reported
     /// everything.
-    pub(crate) fn due_to_end(&self, max: usize) -> Vec<Due> {
+    pub(crate) fn due_to_end(&self, max: usize) -> Vec<GapChange> {
         let ended = self.agents.iter().filter_map(|(agent, presence)| {
             let gap = presence.gap.as_ref().filter(|_| presence.drained)?;
             let returned_us = presence.returned_us?;
-            Some(Due { returned_us, ..presence.due(*agent, gap.clone()) })
+            Some(GapChange { returned_us, ..presence.due(*agent, gap.clone()) })
         });
-        let mut due: Vec<Due> = ended.take(max).collect();
+        let mut due: Vec<GapChange> = ended.take(max).collect();
         due.sort_unstable_by_key(|due| due.agent);
         due
     }
 
     /// Records that these gaps have ended in the store.
-    pub(crate) fn ended(&mut self, ended: &[Due]) {
+    pub(crate) fn ended(&mut self, ended: &[GapChange]) {
         for due in ended {
             let presence = self.agents.get_mut(&due.agent);
             if let Some(presence) = presence.filter(|p| p.gap.as_ref() == Some(&due.gap)) {
@@ -218,9 +218,9 @@ impl Watch {
 }
 
 impl Presence {
-    fn due(&self, agent: AgentId, gap: Gap) -> Due {
+    fn due(&self, agent: AgentId, gap: Gap) -> GapChange {
         let same_start = gap.nonce == self.nonce;
-        Due { agent, incarnation: self.incarnation, gap, returned_us: 0, same_start }
+        GapChange { agent, incarnation: self.incarnation, gap, returned_us: 0, same_start }
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    fn open(watch: &mut Watch, now: Now) -> Due {
+    fn open(watch: &mut Watch, now: Now) -> GapChange {
         let due = watch.due_to_open(now);
         assert_eq!(due.len(), 1);
         watch.opened(&due);

@@ -60,13 +60,13 @@ pub(crate) struct Applier<'s> {
     shared: &'s Shared,
     pending: BTreeMap<u64, Box<Submitted>>,
     /// The gap before the first record in `pending`.
-    hole: Option<Hole>,
+    hole: Option<MissingPosition>,
     /// The time at which a batch that found the disk full is retried.
     retry_at: Option<Instant>,
 }
 
 /// A position that is missing while later ones are there.
-struct Hole {
+struct MissingPosition {
     position: u64,
     since: Instant,
 }
@@ -265,7 +265,7 @@ impl Applier<'_> {
                 }
             }
             _ => {
-                self.hole = Some(Hole { position: next, since: Instant::now() });
+                self.hole = Some(MissingPosition { position: next, since: Instant::now() });
                 return Attempt::Blocked;
             }
         }

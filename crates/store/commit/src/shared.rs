@@ -40,7 +40,7 @@ pub(crate) struct Counters {
 
 /// Amount applied since the last checkpoint.
 #[derive(Debug, Default)]
-pub(crate) struct Due {
+pub(crate) struct AppliedAmount {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
     /// The state's own log has grown too large.
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) counters: Counters,
     /// Amount applied since the last checkpoint; `wake` notifies the keeper when one is due.
-    pub(crate) due: Mutex<Due>,
+    pub(crate) due: Mutex<AppliedAmount>,
     pub(crate) wake: Condvar,
     /// Identity of each watched folder at the start.
     pub(crate) folders_found: Vec<Option<FileIdentity>>,
@@ -84,7 +84,7 @@ pub(crate) struct Permit {
 }
 
 /// A record that may be appended.
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedRecord {
     pub(crate) encoded: Vec<u8>,
     pub(crate) permit: Permit,
 }
@@ -163,7 +163,7 @@ impl Shared {
     }
 
     /// Encodes a record and reserves its bytes in flight, if records are accepted now.
-    pub(crate) fn admit(&self, record: &Record) -> Result<Admitted, CommitError> {
+    pub(crate) fn admit(&self, record: &Record) -> Result<AdmittedRecord, CommitError> {
         self.available().inspect_err(|error| {
             if matches!(error, CommitError::Full(_)) {
                 self.count_refusal();
@@ -179,7 +179,7 @@ impl Shared {
         if self.is_closed() {
             return Err(CommitError::Closed);
         }
-        Ok(Admitted { encoded, permit })
+        Ok(AdmittedRecord { encoded, permit })
     }
 
     fn reserve(&self, bytes: u64) -> Result<Permit, CommitError> {
@@ -265,7 +265,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn is_due(&self, due: &Due) -> bool {
+    pub(crate) fn is_due(&self, due: &AppliedAmount) -> bool {
         due.log
             || due.records >= self.options.checkpoint_records
             || due.bytes >= self.options.checkpoint_bytes

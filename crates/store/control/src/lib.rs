@@ -22,11 +22,11 @@ mod command;
 mod db;
 mod defaults;
 mod error;
-mod glance;
 pub mod limits;
 mod query;
 mod schema;
 mod security;
+mod summary;
 mod types;
 mod watched;
 
@@ -37,13 +37,13 @@ pub use command::{
 };
 pub use db::ControlStore;
 pub use error::{ControlError, ControlResult};
-pub use glance::{FleetSummary, GroupConfig, GroupCount, LastScan, Overview, StatusSummary};
 pub use query::{
     AgentColumn, AgentCondition, AgentPage, AgentQuery, CompareOp, DistinctPage, Sort,
 };
 pub use security::{
     AccessRows, LinkKind, PolicyRow, RoleRow, RuleRow, SecurityChange, SecurityImage, SecurityWrite,
 };
+pub use summary::{FleetSummary, GroupConfig, GroupCount, LastScan, Overview, StatusSummary};
 pub use types::{
     AgentRow, CertificateRow, ConfigRow, ConfigState, ControlImage, EnrolledAgent, EnrolmentRow,
     EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent, NewCertificate, NewEnrolmentToken, Policy,

@@ -11,7 +11,7 @@ use crate::bytes::Blocks;
 use crate::consumer::{self, Pins};
 use crate::error::{AppendError, OpenError};
 use crate::folder::{Catalog, LOCK_NAME, SharedCatalog, segment_name, spare_name};
-use crate::gate::Gate;
+use crate::group_commit::GroupCommit;
 use crate::meter::{Recovery, Stats, TrimOutcome};
 use crate::options::{
     BLOCK_BYTES, IoPath, Layout, Options, RING_BYTES_MAX, RING_BYTES_MIN, SEGMENT_BYTES_MAX,
@@ -31,7 +31,7 @@ pub(crate) const APPEND_BYTES_MAX: u64 = 256 << 20;
 pub(crate) struct Core {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) dir: PathBuf,
-    pub(crate) gate: Gate,
+    pub(crate) gate: GroupCommit,
     pub(crate) catalog: Arc<SharedCatalog>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) pins: Mutex<Pins>,
@@ -151,7 +151,7 @@ impl Core {
         let writer = Writer::new(setup, journal, &found);
         let capacity = options.layout.grid().capacity(options.segment_bytes);
         let append_max = capacity.min(APPEND_BYTES_MAX) as usize - crate::format::HEAD_BYTES_MAX;
-        let gate = Gate::new(writer, append_max);
+        let gate = GroupCommit::new(writer, append_max);
         let (pins, trimming, lock) = (Mutex::new(pins), Mutex::new(()), Mutex::new(Some(lock)));
         let dir = dir.to_owned();
         let core =

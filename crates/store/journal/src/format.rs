@@ -173,7 +173,7 @@ fn sequence_bytes(grid: Grid) -> usize {
 }
 
 /// Returns the number of sequences that the sequence bytes of a frame can distinguish.
-pub(crate) fn sequences_told_apart(grid: Grid) -> u64 {
+pub(crate) fn distinct_sequences(grid: Grid) -> u64 {
     1 << (8 * sequence_bytes(grid))
 }
 

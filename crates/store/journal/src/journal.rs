@@ -153,7 +153,7 @@ impl Journal {
 
     /// Returns true if `bytes` of records fit in the active segment, without beginning a new one.
     #[must_use]
-    pub fn has_room(&self, bytes: u64) -> bool {
+    pub fn has_space(&self, bytes: u64) -> bool {
         self.0.core.gate.has_left(bytes)
     }
 

@@ -52,7 +52,7 @@ mod core;
 mod error;
 mod folder;
 mod format;
-mod gate;
+mod group_commit;
 mod journal;
 mod meter;
 mod options;

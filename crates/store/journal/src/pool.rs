@@ -54,7 +54,7 @@ pub(crate) fn fatal(what: &'static str, path: PathBuf) -> impl FnOnce(io::Error)
 }
 
 /// A file that is ready to become a segment.
-pub(crate) struct Spare {
+pub(crate) struct SpareFile {
     pub(crate) path: PathBuf,
     pub(crate) fill: Arc<Fill>,
     pub(crate) recycled: bool,
@@ -161,7 +161,7 @@ pub(crate) struct Pool {
 }
 
 struct State {
-    ready: Vec<Spare>,
+    ready: Vec<SpareFile>,
     /// Numbers of trimmed files whose new name is persisted, and of spares found at open.
     idle: Vec<u64>,
     number: u64,
@@ -217,7 +217,7 @@ impl Pool {
     }
 
     /// Returns a file of at least `size` bytes whose beginning is filled.
-    pub(crate) fn take_file(&self, size: u64) -> Result<Spare, WriteError> {
+    pub(crate) fn take_file(&self, size: u64) -> Result<SpareFile, WriteError> {
         let ready = {
             let mut state = self.state.lock();
             let found = state.ready.iter().position(|s| s.fill.size >= size);
@@ -227,7 +227,7 @@ impl Pool {
     }
 
     /// Puts back a spare that did not become a segment. Removes its file if `failed`.
-    pub(crate) fn give_back(&self, spare: Spare, failed: bool) {
+    pub(crate) fn give_back(&self, spare: SpareFile, failed: bool) {
         if failed {
             let _ = self.files.remove(&spare.path);
         } else {
@@ -235,7 +235,7 @@ impl Pool {
         }
     }
 
-    fn make(&self, size: u64) -> Result<Spare, WriteError> {
+    fn make(&self, size: u64) -> Result<SpareFile, WriteError> {
         loop {
             let idle = self.state.lock().idle.pop();
             let number = idle.unwrap_or_else(|| self.number());
@@ -259,7 +259,7 @@ impl Pool {
         path: &std::path::Path,
         size: u64,
         recycled: bool,
-    ) -> Result<Spare, WriteError> {
+    ) -> Result<SpareFile, WriteError> {
         let failed = |what| harmless(what, path.to_owned());
         let access = Access { create: !recycled, ..self.plain() };
         let file = self.files.open(path, access).map_err(failed("cannot open a spare"))?;
@@ -283,7 +283,7 @@ impl Pool {
             totals: Arc::clone(&self.totals),
         };
         fill.ensure(self.ahead.min(size))?;
-        Ok(Spare { path: path.to_owned(), fill: Arc::new(fill), recycled })
+        Ok(SpareFile { path: path.to_owned(), fill: Arc::new(fill), recycled })
     }
 
     /// Records that the writer is at `next` of this file. Returns true if work ahead of it is due.

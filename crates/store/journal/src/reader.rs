@@ -9,7 +9,7 @@ use crate::error::{Damage, ReadError};
 use crate::folder::{RingGroup, Segment};
 use crate::format::Records;
 use crate::options::BLOCK_BYTES;
-use crate::scan::{Look, Scanner};
+use crate::scan::{FrameLookup, Scanner};
 
 /// Reads persisted records from a position on. The iterator ends at the persisted end; called again
 /// later it continues with newer records. Every record is verified before it is returned.
@@ -133,13 +133,13 @@ impl JournalReader {
             cause: e.to_string(),
         };
         let mut look = place.scan.find_frame(place.start, place.sequence).map_err(failed)?;
-        if matches!(look, Look::Bad(_)) {
+        if matches!(look, FrameLookup::Bad(_)) {
             place.scan.forget();
             look = place.scan.find_frame(place.start, place.sequence).map_err(failed)?;
         }
         let frame = match look {
-            Look::Frame(frame) => frame,
-            Look::Bad(why) => return Err(self.broken(why)),
+            FrameLookup::Frame(frame) => frame,
+            FrameLookup::Bad(why) => return Err(self.broken(why)),
         };
         let mut position = place.position;
         for record in Records::of(place.scan.body(), frame.single).flatten() {

@@ -19,7 +19,7 @@ use crate::format::{Header, HeaderFault, Seed, VERSION};
 use crate::meter::TornTail;
 use crate::options::{BLOCK_BYTES, Layout};
 use crate::place::{Grid, block_floor};
-use crate::scan::{Frame, Look, Scanner};
+use crate::scan::{Frame, FrameLookup, Scanner};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Bytes rewritten at a time.
@@ -147,10 +147,10 @@ impl Walk<'_> {
         let mut position = header.first_position;
         self.found.closed = false;
         let mut why = "the segment ends before its seal";
-        let mut doubt = Doubt::default();
+        let mut doubt = UnprovenGroups::default();
         while successor.is_none_or(|next| start < next.previous_end) {
             match scan.find_frame(start, sequence).map_err(failed)? {
-                Look::Frame(frame) => {
+                FrameLookup::Frame(frame) => {
                     segment.mark(Mark { position, sequence, start });
                     self.found.closed = frame.records == 0;
                     doubt.follow(&frame, header.layout);
@@ -158,7 +158,7 @@ impl Walk<'_> {
                     position += u64::from(frame.records);
                     self.found.groups += 1;
                 }
-                Look::Bad(bad) => {
+                FrameLookup::Bad(bad) => {
                     why = bad;
                     break;
                 }
@@ -273,7 +273,7 @@ impl Walk<'_> {
             self.found.groups += 1;
         }
         if persist {
-            let mut doubt = Doubt::default();
+            let mut doubt = UnprovenGroups::default();
             groups.iter().take(beyond).for_each(|(f, _)| doubt.follow(f, Layout::Sparse));
             let first = doubt.groups.front().map_or(0, |(sequence, _)| *sequence);
             let doubtful = groups.iter().take(beyond).filter(|(f, _)| f.sequence >= first);
@@ -347,8 +347,8 @@ fn lost_after(scan: &mut Scanner, start: u64, sequence: u64) -> io::Result<Later
         lost += u64::from(frame.records);
         proved |= frame.proves(sequence);
         next = match scan.find_frame(frame.next, frame.sequence + 1)? {
-            Look::Frame(frame) => Some(frame),
-            Look::Bad(_) => scan.resynchronise(frame.next, frame.sequence + 1)?,
+            FrameLookup::Frame(frame) => Some(frame),
+            FrameLookup::Bad(_) => scan.resynchronise(frame.next, frame.sequence + 1)?,
         };
     }
     Ok(LaterFrames { lost, proved })
@@ -356,12 +356,12 @@ fn lost_after(scan: &mut Scanner, start: u64, sequence: u64) -> io::Result<Later
 
 /// The last groups, which no later frame proves to be persisted.
 #[derive(Default)]
-struct Doubt {
+struct UnprovenGroups {
     /// Sequence and start of each, oldest first.
     groups: VecDeque<(u64, u64)>,
 }
 
-impl Doubt {
+impl UnprovenGroups {
     /// Adds one more frame. The archive is written in pieces of at most a ring and one more group.
     fn follow(&mut self, frame: &Frame, layout: Layout) {
         let archive = layout == Layout::Ring;

@@ -19,7 +19,7 @@ const RING_SHARE: u32 = 4;
 
 mod archive;
 
-pub(crate) use archive::Archiving;
+pub(crate) use archive::ArchiveState;
 
 /// The ring of the active segment.
 pub(crate) struct Ring {

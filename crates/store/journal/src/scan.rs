@@ -9,7 +9,7 @@ use env::files::File;
 
 use crate::bytes::array;
 use crate::format::{
-    FRAME_BYTES_MIN, HEAD_BYTES_MAX, Head, LAG_UNKNOWN, Seed, count_records, sequences_told_apart,
+    FRAME_BYTES_MIN, HEAD_BYTES_MAX, Head, LAG_UNKNOWN, Seed, count_records, distinct_sequences,
 };
 use crate::options::BLOCK_BYTES;
 use crate::place::{Grid, HINT_BYTES, block_floor};
@@ -35,7 +35,7 @@ pub(crate) struct Frame {
 }
 
 /// The result of reading at an offset where a frame is expected.
-pub(crate) enum Look {
+pub(crate) enum FrameLookup {
     Frame(Frame),
     /// The expected frame is not there, and the reason.
     Bad(&'static str),
@@ -125,34 +125,36 @@ impl Scanner {
     }
 
     /// Reads the frame of group `sequence` at `at`.
-    pub(crate) fn find_frame(&mut self, at: u64, sequence: u64) -> io::Result<Look> {
-        let Some(head) = self.head(at)? else { return Ok(Look::Bad("no frame begins here")) };
-        if head.sequence_low != sequence % sequences_told_apart(self.grid) {
-            return Ok(Look::Bad("no frame of the expected sequence begins here"));
+    pub(crate) fn find_frame(&mut self, at: u64, sequence: u64) -> io::Result<FrameLookup> {
+        let Some(head) = self.head(at)? else {
+            return Ok(FrameLookup::Bad("no frame begins here"));
+        };
+        if head.sequence_low != sequence % distinct_sequences(self.grid) {
+            return Ok(FrameLookup::Bad("no frame of the expected sequence begins here"));
         }
         self.verify(at, head, sequence)
     }
 
-    fn verify(&mut self, at: u64, head: Head, sequence: u64) -> io::Result<Look> {
+    fn verify(&mut self, at: u64, head: Head, sequence: u64) -> io::Result<FrameLookup> {
         let next = self.grid.next(at, head.frame_bytes());
         if self.grid.written_end(next) > self.limit.next_multiple_of(BLOCK) {
-            return Ok(Look::Bad("a frame runs past the end of its segment"));
+            return Ok(FrameLookup::Bad("a frame runs past the end of its segment"));
         }
         self.load(at, (next - at) as usize)?;
         let from = (at - self.base) as usize;
         let whole = head.frame_bytes() as usize;
         if !self.grid.collect(&self.window, from, whole, &mut self.frame) {
-            return Ok(Look::Bad("a block does not belong to its frame"));
+            return Ok(FrameLookup::Bad("a block does not belong to its frame"));
         }
         if !head.matches(&self.frame, self.seed, at, sequence) {
-            return Ok(Look::Bad("the checksum does not match"));
+            return Ok(FrameLookup::Bad("the checksum does not match"));
         }
         self.head_bytes = head.width;
         let Some(records) = count_records(self.body(), head.single) else {
-            return Ok(Look::Bad("the records do not fill their frame"));
+            return Ok(FrameLookup::Bad("the records do not fill their frame"));
         };
         let (single, lag) = (head.single, head.lag);
-        Ok(Look::Frame(Frame { start: at, next, sequence, single, lag, records }))
+        Ok(FrameLookup::Frame(Frame { start: at, next, sequence, single, lag, records }))
     }
 
     /// Returns the frame at `at` if it is one of the `ahead` groups after `sequence`.
@@ -163,11 +165,11 @@ impl Scanner {
         ahead: u64,
     ) -> io::Result<Option<Frame>> {
         let Some(head) = self.head(at)? else { return Ok(None) };
-        let apart = sequences_told_apart(self.grid);
+        let apart = distinct_sequences(self.grid);
         let nearest = head.sequence_low.wrapping_sub(sequence) % apart;
         let mut distance = if nearest == 0 { apart } else { nearest };
         while distance <= ahead {
-            if let Look::Frame(frame) = self.verify(at, head, sequence + distance)? {
+            if let FrameLookup::Frame(frame) = self.verify(at, head, sequence + distance)? {
                 return Ok(Some(frame));
             }
             distance += apart;

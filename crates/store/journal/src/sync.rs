@@ -6,7 +6,7 @@ pub(crate) use model::{Condvar, Mutex, MutexGuard};
 pub(crate) use real::{Condvar, Mutex, MutexGuard};
 
 /// The result of a wait with a time limit.
-pub(crate) struct Woken<'a, T> {
+pub(crate) struct TimedWait<'a, T> {
     pub(crate) guard: MutexGuard<'a, T>,
     pub(crate) timed_out: bool,
 }
@@ -17,7 +17,7 @@ mod real {
 
     pub(crate) use parking_lot::{Mutex, MutexGuard};
 
-    use super::Woken;
+    use super::TimedWait;
 
     #[derive(Default)]
     pub(crate) struct Condvar(parking_lot::Condvar);
@@ -32,9 +32,9 @@ mod real {
             &self,
             mut guard: MutexGuard<'a, T>,
             until: Instant,
-        ) -> Woken<'a, T> {
+        ) -> TimedWait<'a, T> {
             let timed_out = self.0.wait_until(&mut guard, until).timed_out();
-            Woken { guard, timed_out }
+            TimedWait { guard, timed_out }
         }
 
         pub(crate) fn notify_one(&self) {
@@ -53,7 +53,7 @@ mod model {
 
     pub(crate) use loom::sync::MutexGuard;
 
-    use super::Woken;
+    use super::TimedWait;
 
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -88,8 +88,8 @@ mod model {
             &self,
             guard: MutexGuard<'a, T>,
             _until: Instant,
-        ) -> Woken<'a, T> {
-            Woken { guard: self.wait(guard), timed_out: false }
+        ) -> TimedWait<'a, T> {
+            TimedWait { guard: self.wait(guard), timed_out: false }
         }
 
         pub(crate) fn notify_one(&self) {

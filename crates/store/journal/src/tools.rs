@@ -19,7 +19,7 @@ use crate::meter::TornTail;
 use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
 use crate::pool::{Pool, WriteError};
 use crate::recover::{Found, examine, refused};
-use crate::scan::{Look, Scanner};
+use crate::scan::{FrameLookup, Scanner};
 use crate::writer::{Setup, Writer};
 
 /// The findings of [`verify`].
@@ -268,7 +268,7 @@ fn dump_segment(
     let (mut start, mut sequence, mut first) = (mark.start, mark.sequence, mark.position);
     while start < segment.end() {
         let look = scan.find_frame(start, sequence).map_err(failed())?;
-        let Look::Frame(frame) = look else { break };
+        let FrameLookup::Frame(frame) = look else { break };
         let next = first + u64::from(frame.records);
         if next > position {
             let records = Records::of(scan.body(), frame.single).flatten().map(<[u8]>::to_vec);

@@ -23,9 +23,9 @@ use crate::format::{Header, LAG_UNKNOWN, NewFrame, Seed, encode_head, frame_byte
 use crate::meter::Cost;
 use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
 use crate::place::{Grid, block_floor};
-use crate::pool::{Fill, Pool, Spare, WriteError, fatal, harmless};
+use crate::pool::{Fill, Pool, SpareFile, WriteError, fatal, harmless};
 use crate::recover::Found;
-use crate::ring::{Archiving, Ring};
+use crate::ring::{ArchiveState, Ring};
 
 pub(crate) mod flush;
 mod target;
@@ -38,7 +38,7 @@ const GROUPS_BESIDE_MAX: u64 = 200;
 
 /// The end of the persisted data.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Horizon {
+pub(crate) struct PersistedEnd {
     /// Groups with a lower sequence are persisted.
     pub(crate) sequence: u64,
     /// The last persisted record.
@@ -90,9 +90,9 @@ pub(crate) struct Writer {
     epoch: u64,
     pub(crate) next_sequence: u64,
     pub(crate) next_position: u64,
-    pub(crate) horizon: Horizon,
+    pub(crate) horizon: PersistedEnd,
     /// The state of the ring's archive.
-    pub(crate) archiving: Archiving,
+    pub(crate) archiving: ArchiveState,
     /// The first group that the concurrent flush in progress does not cover, if there is one.
     pub(crate) flushing: Option<u64>,
     /// The error of a failed concurrent flush.
@@ -121,8 +121,11 @@ impl Writer {
             epoch: found.epoch,
             next_sequence: found.next_sequence,
             next_position: found.next_position,
-            horizon: Horizon { sequence: found.next_sequence, position: found.next_position - 1 },
-            archiving: Archiving::default(),
+            horizon: PersistedEnd {
+                sequence: found.next_sequence,
+                position: found.next_position - 1,
+            },
+            archiving: ArchiveState::default(),
             flushing: None,
             doubt: None,
             rings: rings(&found.names),
@@ -157,7 +160,7 @@ impl Writer {
     }
 
     /// Returns the free space in the active segment, in bytes.
-    pub(crate) fn room(&self) -> u64 {
+    pub(crate) fn free_bytes(&self) -> u64 {
         self.active.as_ref().map_or(0, |a| a.size.saturating_sub(a.next))
     }
 
@@ -260,7 +263,8 @@ impl Writer {
 
     /// Makes everything written so far visible to readers. The caller has persisted it.
     pub(crate) fn published(&mut self) {
-        self.horizon = Horizon { sequence: self.next_sequence, position: self.next_position - 1 };
+        self.horizon =
+            PersistedEnd { sequence: self.next_sequence, position: self.next_position - 1 };
         if let Some(active) = self.active.as_ref().filter(|a| a.ring.is_none()) {
             active.segment.advance(active.next, self.next_position - 1);
         }
@@ -297,7 +301,7 @@ impl Writer {
     /// from the rename on it is fatal.
     fn start(
         &mut self,
-        spare: &Spare,
+        spare: &SpareFile,
         size: u64,
         end: u64,
         left: &[RingGroup],

@@ -23,7 +23,7 @@ use crate::batch::Batch;
 use crate::error::{NameError, WriteError};
 use crate::model::{ColumnId, Row, Selector, Series};
 use crate::name::RowName;
-use crate::sharing::Sharing;
+use crate::sharing::SharedSeries;
 use codec::bytes::{Input, push_text, push_varint};
 
 mod listing;
@@ -36,7 +36,7 @@ const READ_AT_ONCE: usize = 4096;
 /// See the module.
 pub(crate) struct Catalog {
     names: RwLock<Names>,
-    sharing: RwLock<Sharing>,
+    sharing: RwLock<SharedSeries>,
     hasher: DefaultHashBuilder,
     series_max: u64,
 }
@@ -48,7 +48,7 @@ impl Catalog {
     }
 
     /// Locks the table of shared series for reading.
-    pub(crate) fn sharing(&self) -> RwLockReadGuard<'_, Sharing> {
+    pub(crate) fn sharing(&self) -> RwLockReadGuard<'_, SharedSeries> {
         self.sharing.read()
     }
 

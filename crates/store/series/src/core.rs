@@ -16,13 +16,13 @@
 //! 5. a head: locked by the log thread while it applies a batch, by readers while they copy rows.
 //! 6. the catalogue's locks: see its module.
 //!
-//! `journal` and the locks within [`Folder`], [`Upkeep`], [`Forgetting`] and the spares are held
+//! `journal` and the locks within [`Folder`], [`Upkeep`], [`ForgetQueue`] and the spares are held
 //! briefly, and no other lock is taken while they are held. The exception is
-//! `Forgetting::rows_in_parts`, which is held while parts are read.
+//! `ForgetQueue::rows_in_parts`, which is held while parts are read.
 //!
 //! `manifest` comes before `commit`, so that a long seal or merge does not block writers. `commit`
 //! comes before `live`, so that no reader waits for the disk. Do not wait for a
-//! [`Ticket`](crate::Ticket) with one of 1 to 5 held: the log thread needs 2 to 5 to complete it,
+//! [`QueuedBatch`](crate::QueuedBatch) with one of 1 to 5 held: the log thread needs 2 to 5 to complete it,
 //! and writers wait for a seal, which needs 1.
 
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ use crate::head::HeadCell;
 use crate::manifest::Manifest;
 use crate::options::StoreOptions;
 use crate::part::{OpenParts, Part};
-use crate::pending::Spares;
+use crate::pending::BufferPool;
 use crate::record::Tombstone;
 use crate::unread::Unread;
 
@@ -54,7 +54,7 @@ mod upkeep;
 
 use folder::Folder;
 pub(crate) use folder::FolderChange;
-use forgetting::Forgetting;
+use forgetting::ForgetQueue;
 use queue::CommitQueue;
 use upkeep::Upkeep;
 
@@ -62,7 +62,7 @@ use upkeep::Upkeep;
 pub(crate) type Parts = BTreeMap<i64, Vec<Arc<Part>>>;
 
 /// The parts and heads that readers see.
-pub(crate) struct Live {
+pub(crate) struct LiveParts {
     /// Oldest first. The last one is active: batches are applied to it.
     pub(crate) heads: Vec<Arc<HeadCell>>,
     pub(crate) parts: Arc<Parts>,
@@ -102,15 +102,15 @@ pub(crate) struct Core {
     pub(crate) journal: RwLock<Option<Journal>>,
     queue: CommitQueue,
     pub(crate) commit: Mutex<LogState>,
-    pub(crate) live: RwLock<Live>,
+    pub(crate) live: RwLock<LiveParts>,
     /// The manifest as it was last stored.
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) upkeep: Upkeep,
-    pub(crate) forgetting: Forgetting,
+    pub(crate) forgetting: ForgetQueue,
     /// The cache of opened parts.
     pub(crate) open_parts: Arc<OpenParts>,
     /// Memory of stored batches, for reuse.
-    pub(crate) spares: Spares,
+    pub(crate) spares: BufferPool,
     pub(crate) counters: Counters,
 }
 
@@ -121,7 +121,7 @@ impl Core {
         manifest: Manifest,
         lock: Box<dyn Lock>,
     ) -> Self {
-        let live = Live {
+        let live = LiveParts {
             heads: vec![Arc::new(HeadCell::new(manifest.sealed + 1))],
             parts: Arc::default(),
             rollups: Arc::default(),
@@ -138,9 +138,9 @@ impl Core {
             live: RwLock::new(live),
             upkeep: Upkeep::new(now, Unread::of(&manifest.unread)),
             manifest: Mutex::new(manifest),
-            forgetting: Forgetting::default(),
+            forgetting: ForgetQueue::default(),
             open_parts: Arc::default(),
-            spares: Spares::default(),
+            spares: BufferPool::default(),
             counters: Counters::default(),
             dir,
             options,

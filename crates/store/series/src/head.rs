@@ -13,11 +13,11 @@ use crate::batch::Batch;
 use crate::model::TimeRange;
 use crate::options::PARTITION_NS;
 use crate::pages::Pages;
-use crate::sharing::{Shared, Sharing};
-use crate::table::{Table, Want, Work};
+use crate::sharing::{Shared, SharedSeries};
+use crate::table::{ScratchBuffers, Table, Want};
 
 mod stretch;
-pub(crate) use stretch::Stretch;
+pub(crate) use stretch::ChunkRange;
 
 /// Number of rows that are kept uncompressed before they become a chunk.
 const OPEN_ROWS_MAX: usize = 64;
@@ -48,7 +48,7 @@ struct Chunk {
 
 impl Chunk {
     /// Adds the partitions of the chunk's rows to `into`.
-    fn partitions(&self, work: &mut Work, into: &mut BTreeSet<i64>) {
+    fn partitions(&self, work: &mut ScratchBuffers, into: &mut BTreeSet<i64>) {
         let (first, last) = (partition_of(self.first), partition_of(self.last));
         into.extend([first, last]);
         if last > first + 1 {
@@ -68,7 +68,7 @@ pub(crate) struct RowHead {
     /// Uncompressed rows: the time, then the bits of the values, row after row.
     open: Vec<u64>,
     /// State that most rows never need.
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<RareState>>,
 }
 
 /// The portion of a row to read: some of its chunks, with or without the open rows.
@@ -87,7 +87,7 @@ struct RowValues {
 
 /// State that only few open rows need.
 #[derive(Default)]
-struct Rare {
+struct RareState {
     /// Indexes into `open` of integers.
     integers: Vec<u32>,
     texts: Vec<Box<[u8]>>,
@@ -103,7 +103,7 @@ pub(crate) struct Head {
     ids: Vec<u32>,
     samples: u64,
     bytes: usize,
-    work: Work,
+    work: ScratchBuffers,
     table: Table,
     batches: u64,
 }
@@ -180,7 +180,7 @@ impl RowHead {
     }
 
     /// Compresses the open rows. Returns the change of memory, in bytes.
-    fn close(&mut self, table: &mut Table, work: &mut Work) -> usize {
+    fn close(&mut self, table: &mut Table, work: &mut ScratchBuffers) -> usize {
         if table.columns.len() != self.shape() {
             *table = Table::with_columns(self.shape());
         }
@@ -218,7 +218,7 @@ impl RowHead {
         range: TimeRange,
         want: Want,
         into: &mut Table,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Option<()> {
         for chunk in from.chunks {
             if range.touches(chunk.first, chunk.last) {
@@ -247,7 +247,7 @@ impl RowHead {
         from: Runs<'_>,
         range: TimeRange,
         want: Want,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Table {
         let columns = if self.events { self.shape() } else { want.of(self.shape()) };
         let mut table = Table::with_columns(columns);
@@ -261,7 +261,7 @@ impl RowHead {
     }
 
     /// Returns the row at a time: its values, and which columns are integers.
-    fn at(&self, time: i64, work: &mut Work) -> Option<RowValues> {
+    fn at(&self, time: i64, work: &mut ScratchBuffers) -> Option<RowValues> {
         let width = self.width();
         let same = |(_, row): &(usize, &[u64])| row.first().is_some_and(|t| *t as i64 == time);
         if let Some((i, row)) = self.open.chunks_exact(width).enumerate().rev().find(same) {
@@ -303,7 +303,7 @@ impl Head {
     }
 
     /// Applies a batch.
-    pub(crate) fn apply(&mut self, batch: &Batch, sharing: &Sharing) {
+    pub(crate) fn apply(&mut self, batch: &Batch, sharing: &SharedSeries) {
         self.batches += 1;
         self.samples += batch.samples() as u64;
         let mut values = &*batch.values;
@@ -403,7 +403,13 @@ impl Head {
     }
 
     /// Returns the samples of a row in a range, settled. Empty if there are none.
-    pub(crate) fn read(&self, id: u32, range: TimeRange, want: Want, work: &mut Work) -> Table {
+    pub(crate) fn read(
+        &self,
+        id: u32,
+        range: TimeRange,
+        want: Want,
+        work: &mut ScratchBuffers,
+    ) -> Table {
         let Some(row) = self.row(id) else { return Table::default() };
         row.table(id, Runs { chunks: &row.chunks, with_open: true }, range, want, work)
     }
@@ -438,7 +444,7 @@ impl Head {
 
     /// Returns the partitions of its rows, ascending.
     pub(crate) fn partitions(&self) -> Vec<i64> {
-        let (mut found, mut work) = (BTreeSet::new(), Work::default());
+        let (mut found, mut work) = (BTreeSet::new(), ScratchBuffers::default());
         for row in &self.rows {
             row.chunks.iter().for_each(|chunk| chunk.partitions(&mut work, &mut found));
             found.extend(row.open_times().map(partition_of));

@@ -89,4 +89,4 @@ pub use open::verify;
 pub use options::*;
 pub use query::{EventScan, Extreme, Scan, Snapshot};
 pub use store::Store;
-pub use ticket::{Ticket, TrySubmit};
+pub use ticket::{QueuedBatch, TrySubmit};

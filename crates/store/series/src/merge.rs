@@ -15,7 +15,7 @@ use crate::model::MergeOutcome;
 use crate::part::{Part, PartMeta, PartWriter};
 use crate::record::Tombstone;
 use crate::retain::is_due;
-use crate::table::{Table, Work};
+use crate::table::{ScratchBuffers, Table};
 
 mod rows;
 use rows::Rows;
@@ -213,7 +213,7 @@ impl Core {
         sealed: u64,
     ) -> Result<Vec<PartMeta>, WriteError> {
         let mut writer = PartWriter::create(&*self.options.files, &self.parts_dir(), metas)?;
-        let mut work = Work::default();
+        let mut work = ScratchBuffers::default();
         for (at, run) in runs.iter().enumerate() {
             let mut rows = RoaringBitmap::new();
             for part in run {
@@ -233,7 +233,7 @@ impl Core {
         row: u32,
         run: &[Arc<Part>],
         tombstones: &[Tombstone],
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<(), WriteError> {
         let shared = self.catalog.sharing().of(row).to_vec();
         Rows::of(run, row, &shared, tombstones)?.each(work, |table, work| {
@@ -276,7 +276,7 @@ impl Core {
         mut make: impl FnMut(u32) -> Result<Option<Table>, WriteError>,
     ) -> Result<Vec<PartMeta>, WriteError> {
         let mut writer = PartWriter::create(&*self.options.files, &self.parts_dir(), &[meta])?;
-        let mut work = Work::default();
+        let mut work = ScratchBuffers::default();
         for row in rows {
             self.go_on()?;
             if let Some(table) = make(row)? {

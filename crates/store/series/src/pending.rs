@@ -42,15 +42,15 @@ pub(crate) struct Pending {
 
 /// Empty batches and records with allocated memory.
 #[derive(Default)]
-pub(crate) struct Spares(Mutex<SpareMemory>);
+pub(crate) struct BufferPool(Mutex<PooledBuffers>);
 
 #[derive(Default)]
-struct SpareMemory {
+struct PooledBuffers {
     batches: Vec<Batch>,
     records: Vec<Vec<u8>>,
 }
 
-impl Spares {
+impl BufferPool {
     /// Returns an empty batch.
     pub(crate) fn batch(&self) -> Batch {
         self.0.lock().batches.pop().unwrap_or_default()
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn batch_memory_is_reused_and_bounded() {
-        let spares = Spares::default();
+        let spares = BufferPool::default();
         let mut batch = spares.batch();
         batch.push(Row { id: 1, columns: 2, events: false }, 7, &[1.0, 2.0]).unwrap();
         let record = spares.record(&batch);

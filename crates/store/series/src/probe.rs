@@ -6,7 +6,7 @@ use crate::manifest::Manifest;
 use crate::options::COLUMNS_MAX;
 use crate::part;
 use crate::record::{self, Record};
-use crate::table::{Table, Want, Work};
+use crate::table::{ScratchBuffers, Table, Want};
 use codec::bytes::Input;
 use codec::{COLUMN_VALUES_MAX, Kind, Scratch};
 
@@ -107,7 +107,7 @@ pub fn values(bits: &[u64]) {
 pub fn file(bytes: &[u8]) {
     for want in [Want::All, Want::One(1), Want::Some(0, 3)] {
         let mut table = Table::with_columns(want.of(COLUMNS_MAX));
-        let _ = table.decode(bytes, want, &mut Work::default());
+        let _ = table.decode(bytes, want, &mut ScratchBuffers::default());
         let _ = part::index::find_entry(bytes, 1, 0, true, want);
     }
     let _ = part::index::rows(bytes);

@@ -118,7 +118,8 @@ thread_local! {
 pub(crate) fn batch(batch: &Batch, mut bytes: Vec<u8>) -> Vec<u8> {
     ROOM.with_borrow_mut(|room| {
         bytes.reserve(64 + batch.values.len() * 3 + batch.event_text.len() * 2);
-        let turned = transposed(batch).filter(|columns| !are_alike(&batch.values, *columns, room));
+        let turned =
+            transposed(batch).filter(|columns| !are_similar(&batch.values, *columns, room));
         let by_rows = turned.is_none() && transposed(batch).is_some();
         bytes.push(if by_rows { BATCH_BY_ROWS } else { BATCH });
         rows(batch, turned, room, &mut bytes);
@@ -128,7 +129,7 @@ pub(crate) fn batch(batch: &Batch, mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// Returns true if the columns are so similar that a row-by-row encoding takes hardly more space.
-fn are_alike(values: &[u64], columns: usize, room: &mut EncodeBuffers) -> bool {
+fn are_similar(values: &[u64], columns: usize, room: &mut EncodeBuffers) -> bool {
     let rows = values.len() / columns;
     if rows < LOOKED_AT_OF_MIN {
         return false;
@@ -136,7 +137,7 @@ fn are_alike(values: &[u64], columns: usize, room: &mut EncodeBuffers) -> bool {
     let begin = rows / 2 * columns;
     let some = values.get(begin..begin + LOOKED_AT_ROWS * columns).unwrap_or_default();
     let together = codec::bits_of(some, &mut room.scratch);
-    turn(some, columns, 0..columns, &mut room.bits);
+    transpose(some, columns, 0..columns, &mut room.bits);
     let apart = room.bits.chunks(LOOKED_AT_ROWS);
     let apart: usize = apart.map(|column| codec::bits_of(column, &mut room.scratch)).sum();
     together <= apart + some.len() * SPARED_BITS
@@ -166,7 +167,7 @@ fn rows(batch: &Batch, turned: Option<usize>, room: &mut EncodeBuffers, into: &m
             let together = (VALUES_KEPT_MAX / rows).clamp(1, columns);
             for from in (0..columns).step_by(together) {
                 let of = from..columns.min(from + together);
-                turn(&batch.values, columns, of, &mut room.bits);
+                transpose(&batch.values, columns, of, &mut room.bits);
                 for values in room.bits.chunks(rows).flat_map(|c| c.chunks(COLUMN_VALUES_MAX)) {
                     codec::encode(Kind::F64, values, &mut room.scratch, into);
                 }
@@ -184,7 +185,7 @@ fn rows(batch: &Batch, turned: Option<usize>, room: &mut EncodeBuffers, into: &m
 
 /// Transposes some columns of values stored row by row. Takes a few rows at a time, so that they
 /// stay in the cache for all columns.
-fn turn(values: &[u64], columns: usize, of: Range<usize>, into: &mut Vec<u64>) {
+fn transpose(values: &[u64], columns: usize, of: Range<usize>, into: &mut Vec<u64>) {
     let rows = values.len() / columns;
     into.resize(rows * of.len(), 0);
     for (block, some) in values.chunks(TURNED_ROWS * columns).enumerate() {

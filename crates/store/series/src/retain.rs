@@ -15,11 +15,11 @@ use crate::model::{ColumnId, MergeOutcome, TimeRange};
 use crate::part::{Part, PartMeta};
 use crate::query::{Snapshot, Source};
 use crate::rollup::{self, Buckets, STEPS_S};
-use crate::table::{Table, Work};
+use crate::table::{ScratchBuffers, Table};
 
 /// The parameters of a roll-up that remains without its samples.
 #[derive(Clone, Copy)]
-pub(crate) struct Alone {
+pub(crate) struct LoneRollup {
     /// Width of its buckets, in seconds.
     step_s: u32,
     /// True if the size limit is exceeded: a roll-up that is not smaller than its samples is not
@@ -38,7 +38,7 @@ struct Sources {
 
 /// Returns the width of the buckets of a new roll-up. If the previous one was without samples, its
 /// buckets cannot be made narrower.
-fn step_of(alone: Option<Alone>, before: Option<&Arc<Part>>) -> u32 {
+fn step_of(alone: Option<LoneRollup>, before: Option<&Arc<Part>>) -> u32 {
     let wanted = alone.map(|alone| alone.step_s);
     wanted.max(before.map(|before| before.meta.step_s)).unwrap_or(STEPS_S[0])
 }
@@ -163,7 +163,7 @@ impl Core {
         };
         // All roll-ups that may be widened are widened before any is removed.
         if let Some((p, _)) = due.iter().find(widens) {
-            let alone = Alone { step_s: STEPS_S[1], must_shrink: false };
+            let alone = LoneRollup { step_s: STEPS_S[1], must_shrink: false };
             let done = self.roll(manifest, **p, Some(alone), outcome);
             return self.stepped(manifest, **p, done);
         }
@@ -248,7 +248,7 @@ impl Core {
         let step_s = if fine { STEPS_S[0] } else { STEPS_S[1] };
         // A partition that is not too old is removed because of the size limit.
         let must_shrink = !self.is_past(partition, self.options.retention.age);
-        self.roll(manifest, partition, Some(Alone { step_s, must_shrink }), outcome)
+        self.roll(manifest, partition, Some(LoneRollup { step_s, must_shrink }), outcome)
     }
 
     /// Recreates the roll-up of a partition. With `alone`, the same manifest removes the samples.
@@ -256,7 +256,7 @@ impl Core {
         &self,
         manifest: &mut Manifest,
         partition: i64,
-        alone: Option<Alone>,
+        alone: Option<LoneRollup>,
         outcome: &mut MergeOutcome,
     ) -> Result<(), WriteError> {
         // A delete whose record is not known to be sealed may be lost with the log.
@@ -295,7 +295,7 @@ impl Core {
             let hourly_age = self.options.hourly_age;
             let hourly = hourly_age.is_some() && !self.is_past(partition, hourly_age);
             if hourly && alone.step_s == STEPS_S[0] {
-                let wider = Alone { step_s: STEPS_S[1], ..alone };
+                let wider = LoneRollup { step_s: STEPS_S[1], ..alone };
                 return self.roll(manifest, partition, Some(wider), outcome);
             }
             return self.drop_parts(manifest, &gone, outcome);
@@ -335,7 +335,7 @@ impl Core {
                 Err(e) => pass(e)?,
             }
         }
-        let mut work = Work::default();
+        let mut work = ScratchBuffers::default();
         // An empty roll-up records that there is nothing to roll up, for instance only events.
         let even_empty = !meta.alone && !parts.is_empty();
         self.write_rows(meta, sealed, even_empty, rows.into_iter(), |row| {
@@ -383,7 +383,7 @@ impl Snapshot {
         metric: &Metric<'_>,
         range: TimeRange,
         pass: &Pass<'_>,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<Table, WriteError> {
         let Metric { of, others, partition, .. } = *metric;
         let mut read = |columns: &[ColumnId]| {
@@ -414,7 +414,7 @@ impl Snapshot {
         &self,
         metric: &Metric<'_>,
         pass: &Pass<'_>,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<Buckets, WriteError> {
         let Metric { of, others, partition, step_s, with_samples } = *metric;
         let mut buckets = Buckets::new();

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use env::files::Access;
 
-use crate::core::{Core, Live, Parts};
+use crate::core::{Core, LiveParts, Parts};
 use crate::error::{WriteError, refused};
 use crate::head::{Head, HeadCell, partition_of, partition_range};
 use crate::manifest::Manifest;
 use crate::model::{SealOutcome, TimeRange};
 use crate::part::{Part, PartFile, PartMeta, PartWriter};
-use crate::table::{Table, Want, Work};
+use crate::table::{ScratchBuffers, Table, Want};
 
 /// Maximum number of files written by a seal. If a head touches more partitions, adjacent ones
 /// share a file.
@@ -98,7 +98,7 @@ impl Core {
     }
 
     /// Makes the parts of a manifest visible to readers.
-    pub(crate) fn show(&self, live: &mut Live, manifest: &Manifest) {
+    pub(crate) fn show(&self, live: &mut LiveParts, manifest: &Manifest) {
         let shown = live.parts.values().flatten().chain(live.rollups.values());
         let known: HashMap<u64, Arc<Part>> = shown.map(|p| (p.meta.id, Arc::clone(p))).collect();
         let mut files: HashMap<u64, Arc<PartFile>> =
@@ -218,7 +218,7 @@ impl Core {
         for some in metas.chunks(per_file) {
             writers.push(PartWriter::create(files, &dir, some)?);
         }
-        let mut work = Work::default();
+        let mut work = ScratchBuffers::default();
         for row in head.row_ids() {
             // A row that does not fit in memory is taken in turns, each of some of the partitions.
             let turns = head.samples_of(row).div_ceil(SAMPLES_AT_ONCE).max(1);
@@ -264,7 +264,7 @@ fn write_row(
     table: &Table,
     metas: &[PartMeta],
     per_file: usize,
-    work: &mut Work,
+    work: &mut ScratchBuffers,
 ) -> Result<(), WriteError> {
     let mut begin = 0;
     while let Some(time) = table.times.get(begin) {

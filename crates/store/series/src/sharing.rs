@@ -22,11 +22,11 @@ pub(crate) struct Shared {
 
 /// The shared series, by row.
 #[derive(Debug, Default)]
-pub(crate) struct Sharing {
+pub(crate) struct SharedSeries {
     rows: HashMap<u32, Vec<Shared>>,
 }
 
-impl Sharing {
+impl SharedSeries {
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -64,7 +64,7 @@ impl Want {
 
 /// Scratch buffers, reused between chunks.
 #[derive(Debug, Default)]
-pub(crate) struct Work {
+pub(crate) struct ScratchBuffers {
     pub(crate) scratch: Scratch,
     /// Bytes read from a file.
     pub(crate) bytes: Vec<u8>,
@@ -348,7 +348,13 @@ impl Table {
     }
 
     /// Appends the chunk of the rows `begin..end`, which must be a run of [`Table::chunk_ends`].
-    pub(crate) fn encode(&self, begin: usize, end: usize, work: &mut Work, into: &mut Vec<u8>) {
+    pub(crate) fn encode(
+        &self,
+        begin: usize,
+        end: usize,
+        work: &mut ScratchBuffers,
+        into: &mut Vec<u8>,
+    ) {
         let times = self.times.get(begin..end).unwrap_or_default();
         push_varint(into, times.len() as u64);
         work.block.clear();
@@ -373,7 +379,12 @@ impl Table {
     }
 
     /// Appends the rows of a chunk. Returns `None` if the bytes are not a chunk.
-    pub(crate) fn decode(&mut self, chunk: &[u8], want: Want, work: &mut Work) -> Option<()> {
+    pub(crate) fn decode(
+        &mut self,
+        chunk: &[u8],
+        want: Want,
+        work: &mut ScratchBuffers,
+    ) -> Option<()> {
         let mut input = Input(chunk);
         let count = input.varint()? as usize;
         let columns = input.varint()? as usize;
@@ -432,7 +443,7 @@ mod tests {
         assert_eq!(ends, [1, 2, 3]);
         let mut back = Table::with_columns(2);
         let mut one = Table::with_columns(1);
-        let (mut begin, mut work) = (0, Work::default());
+        let (mut begin, mut work) = (0, ScratchBuffers::default());
         for end in ends {
             let mut bytes = Vec::new();
             table.encode(begin, end, &mut work, &mut bytes);
@@ -454,7 +465,7 @@ mod tests {
         table.blank(0, |t| t == 20);
         table.drop_absent();
         assert_eq!((&*table.times, table.samples()), (&[10i64, 30][..], 3));
-        let (mut bytes, mut work) = (Vec::new(), Work::default());
+        let (mut bytes, mut work) = (Vec::new(), ScratchBuffers::default());
         table.encode(0, 2, &mut work, &mut bytes);
         for (column, times) in [(0, &[10i64, 30][..]), (1, &[10i64][..])] {
             let mut one = Table::with_columns(1);

@@ -37,15 +37,15 @@ impl Slot {
 }
 
 /// A queued batch. Dropping the ticket does not cancel the batch.
-pub struct Ticket(pub(crate) Arc<Slot>);
+pub struct QueuedBatch(pub(crate) Arc<Slot>);
 
-impl std::fmt::Debug for Ticket {
+impl std::fmt::Debug for QueuedBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Ticket(..)")
     }
 }
 
-impl Ticket {
+impl QueuedBatch {
     /// Waits until the batch is as durable as requested, and in the head.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Ticket {
     }
 }
 
-impl Future for Ticket {
+impl Future for QueuedBatch {
     type Output = Result<WriteOutcome, WriteError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -79,7 +79,7 @@ impl Future for Ticket {
 #[expect(clippy::large_enum_variant, reason = "a batch that comes back is moved, not allocated")]
 pub enum TrySubmit {
     /// The batch is queued.
-    Queued(Ticket),
+    Queued(QueuedBatch),
     /// There is no space, or others wait for space. Returns the batch.
     Full(Batch),
 }

@@ -2,7 +2,7 @@
 //! is fair among users, and the cost of their statements.
 
 mod connection;
-mod lend;
+mod fair_readers;
 pub mod limits;
 mod meter;
 mod pool;

@@ -3,7 +3,7 @@
 //! checkpointed.
 //!
 //! # Locking
-//! See [`crate::lend`]. A query holds its connection and no lock; only `each`, which runs before
+//! See [`crate::fair_readers`]. A query holds its connection and no lock; only `each`, which runs before
 //! requests are served, visits all free readers with the lock held. The writer of the same database
 //! is behind a mutex of its own. The work of `paused` may take it, so a caller that holds the
 //! writer takes no connection here, and a query does not take the writer: then none of them waits
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use crate::lend::Readers;
+use crate::fair_readers::Readers;
 use crate::limits::READ_TIME_MAX;
 use crate::meter::Meter;
 use crate::reader::Reader;

@@ -15,6 +15,7 @@ mod commands;
 mod documents;
 mod imports;
 mod modules;
+mod names;
 mod sizes;
 mod words;
 

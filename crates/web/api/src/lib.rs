@@ -18,7 +18,7 @@ use commit::Commit;
 use registry::Registry;
 use state::StateStore;
 
-use rest::http::api::{Api, Described};
+use rest::http::api::{Api, RouteDocuments};
 
 pub use rest::access::token::TokenKeyError;
 pub use rest::code::error_codes;
@@ -40,7 +40,7 @@ pub fn router(
     state: Arc<StateStore>,
     commit: Arc<Commit>,
 ) -> Result<Router, ApiError> {
-    let described = Described {
+    let described = RouteDocuments {
         openapi: openapi::json().into_bytes(),
         needs: routes::required_actions().collect(),
     };

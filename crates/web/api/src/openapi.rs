@@ -19,7 +19,7 @@ use utoipa::openapi::{
 use crate::routes;
 use rest::http::envelope::{JSON, PROBLEM};
 use rest::http::operation::{
-    Access, Kind, Operation, Parameter, Place, Shape, Verb, is_content_type,
+    Access, Kind, Operation, Parameter, ParameterLocation, Shape, Verb, is_content_type,
 };
 use rest::http::parameters::NAME_CHARS_MAX;
 
@@ -235,8 +235,8 @@ fn listed(item: RefOr<Schema>) -> Schema {
 
 fn describe_parameter(parameter: &Parameter) -> ApiParameter {
     let place = match parameter.place {
-        Place::Query => ParameterIn::Query,
-        Place::Path => ParameterIn::Path,
+        ParameterLocation::Query => ParameterIn::Query,
+        ParameterLocation::Path => ParameterIn::Path,
     };
     let list = matches!(
         parameter.kind,

@@ -11,7 +11,7 @@ use crate::resource::{
     local, members, overview, reports, rules_files, scans, series, server, states, summary,
     syscheck, watched,
 };
-use rest::http::api::Need;
+use rest::http::api::RequiredAction;
 use rest::http::envelope::{FailedError, FailedItem, MessageAnswer, Problem};
 use rest::http::operation::{Access, Operation};
 
@@ -89,8 +89,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
 
 /// Returns every action that an operation requires, with its type of resource. Prometheus' API, which
 /// `docs/reference/promql.md` describes, is one entry.
-pub(crate) fn required_actions() -> impl Iterator<Item = Need> {
-    let promql = Need {
+pub(crate) fn required_actions() -> impl Iterator<Item = RequiredAction> {
+    let promql = RequiredAction {
         action: "series:read",
         resource: "*:*",
         endpoint: "GET /series/prometheus/api/v1/{operation}".into(),
@@ -103,7 +103,7 @@ pub(crate) fn required_actions() -> impl Iterator<Item = Need> {
         };
         let further = FURTHER.iter().filter(move |(id, _, _)| *id == operation.id);
         let further = further.map(|(_, action, resource)| (*action, *resource));
-        own.into_iter().chain(further).map(move |(action, resource)| Need {
+        own.into_iter().chain(further).map(move |(action, resource)| RequiredAction {
             action,
             resource,
             endpoint: format!("{} {}", operation.verb.name(), operation.path),
@@ -226,7 +226,7 @@ fn schema_of<T: ToSchema>() -> (String, RefOr<Schema>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rest::http::operation::{Access, Place, Shape, UNSEEN, Verb, is_content_type};
+    use rest::http::operation::{Access, ParameterLocation, Shape, UNSEEN, Verb, is_content_type};
 
     #[test]
     fn operations_are_unique_and_fully_described() {
@@ -243,8 +243,11 @@ mod tests {
                 .split('/')
                 .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
                 .collect();
-            let described: Vec<&str> =
-                operation.parameters().filter(|p| p.place == Place::Path).map(|p| p.name).collect();
+            let described: Vec<&str> = operation
+                .parameters()
+                .filter(|p| p.place == ParameterLocation::Path)
+                .map(|p| p.name)
+                .collect();
             assert_eq!(named, described, "{id}: path parameters");
             let mut names: Vec<&str> = operation.parameters().map(|p| p.name).collect();
             names.sort_unstable();

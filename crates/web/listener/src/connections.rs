@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::idle::Pulse;
+use super::idle::ConnectionActivity;
 use crate::peer::Owner;
 
 /// Time that a new connection has before it counts as one that never sent a request; it covers the
@@ -37,7 +37,7 @@ pub(super) struct ConnectionPermits {
 
 struct Open {
     owner: Owner,
-    pulse: Arc<Pulse>,
+    pulse: Arc<ConnectionActivity>,
     wanted: Arc<Notify>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct ConnectionPermit {
     number: u64,
     open: Arc<Mutex<HashMap<u64, Open>>>,
     /// The activity of the connection.
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<ConnectionActivity>,
     wanted: Arc<Notify>,
 }
 
@@ -104,7 +104,7 @@ impl ConnectionPermits {
             removed?.wanted.notify_one();
         }
         self.last += 1;
-        let (pulse, wanted) = (Pulse::new(), Arc::new(Notify::new()));
+        let (pulse, wanted) = (ConnectionActivity::new(), Arc::new(Notify::new()));
         let entry = Open { owner, pulse: Arc::clone(&pulse), wanted: Arc::clone(&wanted) };
         open.insert(self.last, entry);
         Some(ConnectionPermit { number: self.last, open: Arc::clone(&self.open), pulse, wanted })

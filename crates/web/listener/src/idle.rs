@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep};
 
 /// The activity of one connection.
-pub(super) struct Pulse {
+pub(super) struct ConnectionActivity {
     started: Instant,
     /// Time of the last request, written piece or end of an answer, milliseconds since `started`.
     moved_ms: AtomicU64,
@@ -39,7 +39,7 @@ pub(super) struct Quiet {
     pub(super) stopping: Duration,
 }
 
-impl Pulse {
+impl ConnectionActivity {
     pub(super) fn new() -> Arc<Self> {
         Self::since(Instant::now())
     }
@@ -105,7 +105,7 @@ impl Pulse {
 }
 
 /// A request in flight.
-pub(super) struct InFlight(Arc<Pulse>);
+pub(super) struct InFlight(Arc<ConnectionActivity>);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
@@ -117,12 +117,12 @@ impl Drop for InFlight {
 }
 
 /// The body of an answer, with the request that ends with it.
-pub(super) struct Answered {
+pub(super) struct TrackedBody {
     pub(super) body: Body,
     pub(super) request: InFlight,
 }
 
-impl HttpBody for Answered {
+impl HttpBody for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -152,7 +152,7 @@ impl HttpBody for Answered {
 /// A connection's stream that counts the bytes written to it.
 pub(super) struct Watched<S> {
     pub(super) stream: S,
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<ConnectionActivity>,
 }
 
 impl<S> Watched<S> {
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn idle_limit_applies_only_without_a_request_in_flight() {
-        let pulse = Pulse::new();
+        let pulse = ConnectionActivity::new();
         let left = |seconds| {
             pulse
                 .time_left(QUIET, Duration::from_secs(seconds))
@@ -238,7 +238,7 @@ mod tests {
     async fn only_writes_of_answers_count_as_connection_activity() {
         let long = QUIET.idle * 2;
         let started = Instant::now().checked_sub(long).expect("since the machine started");
-        let pulse = Pulse::since(started);
+        let pulse = ConnectionActivity::since(started);
         let mut stream = Watched { stream: tokio::io::sink(), pulse: Arc::clone(&pulse) };
         stream.write_all(&[0; 1_000]).await.expect("a sink");
         assert!(pulse.time_left(QUIET, long).is_none());

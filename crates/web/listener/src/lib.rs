@@ -35,7 +35,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use connections::{ConnectionPermit, ConnectionPermits};
-use idle::{Answered, Quiet, Watched};
+use idle::{Quiet, TrackedBody, Watched};
 
 pub use peer::{Owner, Source};
 pub use tls::TlsPem;
@@ -314,7 +314,7 @@ async fn talk<S>(
         let answer = router.clone().oneshot(request);
         async {
             let answer = answer.await?;
-            Ok::<_, Infallible>(answer.map(|body| Answered { body, request: under_way }))
+            Ok::<_, Infallible>(answer.map(|body| TrackedBody { body, request: under_way }))
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -371,7 +371,7 @@ mod tests {
     use std::task::{Context, Poll};
 
     use bytes::Bytes;
-    use idle::{InFlight, Pulse};
+    use idle::{ConnectionActivity, InFlight};
     use tokio::io::{AsyncWriteExt as _, DuplexStream, ReadBuf};
 
     use super::*;
@@ -381,14 +381,14 @@ mod tests {
 
     /// A stream that reports a request in flight until the first write. When the GOAWAY is written,
     /// it reports another request in flight and stops the server.
-    struct Crossed {
+    struct ReportedStream {
         stream: DuplexStream,
-        pulse: Arc<Pulse>,
+        pulse: Arc<ConnectionActivity>,
         stop: watch::Sender<bool>,
         request: Option<InFlight>,
     }
 
-    impl AsyncRead for Crossed {
+    impl AsyncRead for ReportedStream {
         fn poll_read(
             mut self: Pin<&mut Self>,
             context: &mut Context<'_>,
@@ -398,7 +398,7 @@ mod tests {
         }
     }
 
-    impl AsyncWrite for Crossed {
+    impl AsyncWrite for ReportedStream {
         fn poll_write(
             mut self: Pin<&mut Self>,
             context: &mut Context<'_>,
@@ -435,7 +435,7 @@ mod tests {
         let quiet = Quiet { idle: short, stalled: Duration::from_hours(1), stopping: short };
         let pulse = Arc::clone(&permit.pulse);
         let request = Some(pulse.begin_request());
-        let stream = Crossed { stream, pulse, stop, request };
+        let stream = ReportedStream { stream, pulse, stop, request };
         let stopped = stopping.clone();
         let no_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
         client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("room for it");
@@ -447,12 +447,12 @@ mod tests {
     }
 
     /// The bytes of an answer; the channel closes when they are dropped.
-    struct Counted {
+    struct CountedBytes {
         bytes: Vec<u8>,
         _held: mpsc::Sender<()>,
     }
 
-    impl AsRef<[u8]> for Counted {
+    impl AsRef<[u8]> for CountedBytes {
         fn as_ref(&self) -> &[u8] {
             &self.bytes
         }
@@ -462,7 +462,7 @@ mod tests {
     async fn connection_whose_client_takes_no_answer_is_closed() {
         let (held, mut dropped) = mpsc::channel(1);
         // More than the buffers of both sockets hold.
-        let body = Bytes::from_owner(Counted { bytes: vec![b'x'; 64 << 20], _held: held });
+        let body = Bytes::from_owner(CountedBytes { bytes: vec![b'x'; 64 << 20], _held: held });
         let body = Arc::new(parking_lot::Mutex::new(Some(body)));
         let answer = async move || body.lock().take().unwrap_or_default();
         let router = Router::new().route("/", axum::routing::get(answer));

@@ -16,7 +16,7 @@ use rest::error::Failure;
 use rest::http::call::Call;
 use rest::http::envelope::{Answer, List, to_value};
 use rest::http::operation::{
-    Access, Answering, COMMON, COMMON_PRETTY, Handler, Operation, Shape, Verb,
+    Access, COMMON, COMMON_PRETTY, Handler, Operation, OperationFuture, Shape, Verb,
 };
 
 pub const OPERATIONS: &[Operation] = &[
@@ -179,7 +179,7 @@ fn override_with(resources: &mut Map<String, Value>, resource: &str, effect: &st
     resources.insert(resource.to_owned(), json!(effect));
 }
 
-fn own_password(call: Arc<Call>) -> Answering {
+fn own_password(call: Arc<Call>) -> OperationFuture {
     Box::pin(async move {
         let Caller::User { id, name, .. } = call.caller.clone() else {
             return Err(no_account());

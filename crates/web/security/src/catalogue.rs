@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use rest::code::Code;
 use rest::error::Failure;
-use rest::http::api::Need;
+use rest::http::api::RequiredAction;
 use rest::http::call::Call;
 use rest::http::envelope::Answer;
 use rest::http::operation::{Access, COMMON_PRETTY, Handler, Kind, Operation, Shape, Verb, query};
@@ -88,7 +88,8 @@ fn actions(call: &Call) -> Result<Answer, Failure> {
     names.sort_unstable();
     names.dedup();
     for name in names {
-        let needs: Vec<&Need> = call.api.needs.iter().filter(|need| need.action == name).collect();
+        let needs: Vec<&RequiredAction> =
+            call.api.needs.iter().filter(|need| need.action == name).collect();
         let mut endpoints: Vec<&str> = needs.iter().map(|need| need.endpoint.as_str()).collect();
         // An operation that requires an action on several types occurs once for each of them.
         endpoints.dedup();

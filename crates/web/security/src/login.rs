@@ -22,7 +22,7 @@ use rest::error::Failure;
 use rest::http::call::Call;
 use rest::http::envelope::Answer;
 use rest::http::operation::{
-    Access, Answering, Handler, Kind, Operation, Parameter, Shape, Verb, action, query,
+    Access, Handler, Kind, Operation, OperationFuture, Parameter, Shape, Verb, action, query,
 };
 
 const RAW: &[Parameter] =
@@ -109,7 +109,7 @@ pub struct TokenData {
 #[schema(value_type = Object)]
 pub struct AuthorizationContext(Map<String, Value>);
 
-fn login(call: Arc<Call>) -> Answering {
+fn login(call: Arc<Call>) -> OperationFuture {
     Box::pin(async move {
         let (user, nbf_s) = logged_in(&call).await?;
         let roles = user.role_ids();
@@ -121,7 +121,7 @@ fn login(call: Arc<Call>) -> Answering {
     })
 }
 
-fn run_as(call: Arc<Call>) -> Answering {
+fn run_as(call: Arc<Call>) -> OperationFuture {
     Box::pin(async move {
         let (user, nbf_s) = logged_in(&call).await?;
         if !user.allow_run_as {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use model::Writer;
 use proptest::prelude::*;
 
-use attribution::find::{Finding, Found, Reason};
-use attribution::image::{FileId, Image, Login, Program, Sighting, Start};
+use attribution::find::{FindOutcome, Found, Reason};
+use attribution::image::{FileId, Image, Login, ObservedImage, Program, Start};
 use attribution::limits;
 use attribution::message::{Ids, Kind, Message, Task};
-use attribution::table::{Executable, Fresh, Reading, Table, Users};
+use attribution::table::{Executable, ProcReading, Reading, Table, Users};
 
 /// Numbers that processes of the simulation have; so few that each is reused.
 const PIDS: std::ops::Range<u32> = 10..16;
@@ -116,11 +116,11 @@ impl System {
                 let executable = Executable { file, read_ns: self.now_ns };
                 let needs_users = self.table.needs_users(parent.pid);
                 let users = needs_users.then(|| self.users(child.pid)).flatten();
-                Fresh::Child(executable, users)
+                ProcReading::Child(executable, users)
             }
-            Kind::Exec(task) => Fresh::Process(self.read(task.pid)),
-            Kind::Uid(task, _) => Fresh::Users(self.users(task.pid)),
-            _ => Fresh::Nothing,
+            Kind::Exec(task) => ProcReading::Process(self.read(task.pid)),
+            Kind::Uid(task, _) => ProcReading::Users(self.users(task.pid)),
+            _ => ProcReading::Nothing,
         };
         self.table.apply(&message, fresh);
     }
@@ -207,7 +207,7 @@ impl System {
         }
     }
 
-    fn find(&self, write: &Write, width_ns: u64) -> Finding {
+    fn find(&self, write: &Write, width_ns: u64) -> FindOutcome {
         let from_ns = write.at_ns.saturating_sub(width_ns);
         self.table.find(&Writer { pid: write.pid, from_ns, to_ns: write.at_ns + width_ns })
     }
@@ -256,7 +256,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Checks that what was found includes the truth or says that it is not known.
 fn check(found: &Found, truth: &Simulated) -> Result<(), TestCaseError> {
     prop_assert_eq!(found.start.at_ns, Some(truth.start_ns as i64), "another process");
-    let named = |seen: &&Arc<Sighting>| {
+    let named = |seen: &&Arc<ObservedImage>| {
         seen.known_program().is_some_and(|program| program.file == file(truth.executable))
     };
     let known = found.images.iter().any(|seen| named(&seen));
@@ -280,7 +280,7 @@ proptest! {
         }
         system.finish();
         for write in &system.writes {
-            if let Finding::Process(found) = system.find(write, width_ns) {
+            if let FindOutcome::Process(found) = system.find(write, width_ns) {
                 check(&found, &write.truth)?;
             }
         }
@@ -313,8 +313,8 @@ proptest! {
         }
         for write in &system.writes {
             let found = match system.find(write, 0) {
-                Finding::Process(found) => found,
-                Finding::Uncertain(Reason::Reused) => continue,
+                FindOutcome::Process(found) => found,
+                FindOutcome::Uncertain(Reason::Reused) => continue,
                 other => return Err(TestCaseError::fail(format!("{write:?}: {other:?}"))),
             };
             check(&found, &write.truth)?;
@@ -331,10 +331,10 @@ fn started() -> System {
     system
 }
 
-fn reason(finding: Finding) -> Reason {
+fn reason(finding: FindOutcome) -> Reason {
     match finding {
-        Finding::Unknown(reason) | Finding::Uncertain(reason) => reason,
-        Finding::Process(found) => found.unknown_image.unwrap(),
+        FindOutcome::Unknown(reason) | FindOutcome::Uncertain(reason) => reason,
+        FindOutcome::Process(found) => found.unknown_image.unwrap(),
     }
 }
 
@@ -352,7 +352,7 @@ fn unread_exec_has_no_executable() {
     system.processes.remove(&10);
     system.send(Kind::Exit(task(10)));
     system.finish();
-    let Finding::Process(found) = system.find(&system.writes[0], 0) else { panic!() };
+    let FindOutcome::Process(found) = system.find(&system.writes[0], 0) else { panic!() };
     assert!(found.images.is_empty(), "the parent's executable is never used");
     assert_eq!(found.unknown_image, Some(Reason::Gone));
     assert_eq!(found.ids, [ids(0)]);
@@ -371,7 +371,7 @@ fn ended_process_is_kept_for_a_minute() {
     system.receive();
     let end_ns = system.now_ns + limits::ENDED_KEPT_NS;
     assert!(system.table.due(end_ns - 1, 9).is_empty());
-    assert!(matches!(system.find(&system.writes[0], 0), Finding::Process(_)));
+    assert!(matches!(system.find(&system.writes[0], 0), FindOutcome::Process(_)));
     for (ended, threaded) in system.table.due(end_ns, 9) {
         assert!(!threaded);
         system.table.remove(ended);
@@ -390,11 +390,11 @@ fn process_goes_on_after_its_first_thread_ended() {
     system.now_ns += limits::ENDED_KEPT_NS;
     system.write(10);
     system.finish();
-    assert!(matches!(system.find(&system.writes[0], 0), Finding::Process(_)));
+    assert!(matches!(system.find(&system.writes[0], 0), FindOutcome::Process(_)));
     let due = system.table.due(system.now_ns, 9);
     assert!(matches!(due[..], [(_, true)]));
     system.table.keep(due[0].0, system.now_ns);
-    assert!(matches!(system.find(&system.writes[0], 0), Finding::Process(_)));
+    assert!(matches!(system.find(&system.writes[0], 0), FindOutcome::Process(_)));
 }
 
 #[test]
@@ -403,14 +403,14 @@ fn users_of_single_threads_are_candidates() {
     system.send(Kind::Uid(Task { tid: 99, pid: 1 }, ids(5)));
     system.finish();
     system.write(1);
-    let Finding::Process(found) = system.find(&system.writes[0], 0) else { panic!() };
+    let FindOutcome::Process(found) = system.find(&system.writes[0], 0) else { panic!() };
     assert_eq!(found.ids, [ids(0), ids(5)]);
     // A child has the users of the thread that created it, so its own are read.
     system.fork(1, false);
     system.finish();
     system.now_ns += 10_000_000;
     system.write(10);
-    let Finding::Process(found) = system.find(&system.writes[1], 0) else { panic!() };
+    let FindOutcome::Process(found) = system.find(&system.writes[1], 0) else { panic!() };
     assert_eq!(found.ids, [ids(0)]);
 }
 
@@ -421,7 +421,7 @@ fn full_table_drops_ended_processes_first() {
         let kind = Kind::Fork { parent: task(1), child: task(pid) };
         let message = Message { cpu: 0, sequence: 0, at_ns: system.now_ns, kind };
         let executable = Executable { file: Some(file(1)), read_ns: system.now_ns };
-        system.table.apply(&message, Fresh::Child(executable, None));
+        system.table.apply(&message, ProcReading::Child(executable, None));
     };
     let limit = limits::PROCESSES_MAX as u32;
     (2..=limit).for_each(|pid| fork(&mut system, pid));
@@ -429,13 +429,13 @@ fn full_table_drops_ended_processes_first() {
     fork(&mut system, limit + 1);
     assert_eq!((system.table.processes(), system.table.refused()), (limits::PROCESSES_MAX, 1));
     let message = Message { cpu: 0, sequence: 0, at_ns: system.now_ns, kind: Kind::Exit(task(2)) };
-    system.table.apply(&message, Fresh::Nothing);
+    system.table.apply(&message, ProcReading::Nothing);
     fork(&mut system, limit + 2);
     assert_eq!((system.table.processes(), system.table.refused()), (limits::PROCESSES_MAX, 1));
     let writer = |pid| Writer { pid, from_ns: system.now_ns, to_ns: system.now_ns };
     assert_eq!(reason(system.table.find(&writer(2))), Reason::Gone);
     assert_eq!(reason(system.table.find(&writer(limit + 1))), Reason::Gone);
-    assert!(matches!(system.table.find(&writer(limit + 2)), Finding::Process(_)));
+    assert!(matches!(system.table.find(&writer(limit + 2)), FindOutcome::Process(_)));
     assert_eq!(reason(system.table.find(&writer(0))), Reason::OtherNamespace);
 }
 
@@ -454,7 +454,7 @@ fn ancestor_that_ended_before_a_write_does_not_run() {
     system.now_ns += 1_000_000_000;
     system.write(11);
     let running = |write| match system.find(write, 0) {
-        Finding::Process(found) => {
+        FindOutcome::Process(found) => {
             let pids = found.ancestors.iter().map(|ancestor| (ancestor.pid, ancestor.user));
             pids.zip(found.ancestors_running).collect::<Vec<_>>()
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::common::{self, Bench, Folder, assert_kind, check, field_names, only};
 use detect::{Rules, Watch};
-use model::notification::Seen;
+use model::notification::Detection;
 use model::{Attribution, ChangeKind, CoverageKind, Depth};
 
 fn watched(f: &Folder) -> Bench {
@@ -222,7 +222,13 @@ fn writer_is_named_only_for_the_name_that_it_changed() {
     let directory = f.at("new");
     f.write("new/by someone else", "x");
     let actor = model::Actor { attribution: Attribution::Exact, ..model::Actor::default() };
-    let seen = Seen { first_us: 5, last_us: 7, notices: 2, actors: vec![actor], ..Seen::default() };
+    let seen = Detection {
+        first_us: 5,
+        last_us: 7,
+        notices: 2,
+        actors: vec![actor],
+        ..Detection::default()
+    };
     let mut named = check(&directory, Depth::Name);
     named.seen = Some(Arc::new(seen.clone()));
     b.run_checks(&[named]);
@@ -272,7 +278,7 @@ fn created_and_removed_name_is_transient() {
     let there = f.write("there", "x");
     fs::remove_file(&known).unwrap();
     let (gone, ignored, unnoticed) = (f.at("gone"), f.at("gone.swp"), f.at("unnoticed"));
-    let seen = Seen { first_us: 5, notices: 2, is_transient: true, ..Seen::default() };
+    let seen = Detection { first_us: 5, notices: 2, is_transient: true, ..Detection::default() };
     let noticed = |path: &PathBuf| {
         let mut check = check(path, Depth::Name);
         check.seen = Some(Arc::new(seen.clone()));
@@ -293,10 +299,10 @@ fn rule_without_attribution_names_no_writer() {
     b.scan();
     let path = f.write("new", "x");
     let actor = model::Actor { attribution: Attribution::Exact, ..model::Actor::default() };
-    let seen = Seen { first_us: 5, notices: 2, actors: vec![actor], ..Seen::default() };
+    let seen = Detection { first_us: 5, notices: 2, actors: vec![actor], ..Detection::default() };
     let mut named = check(&path, Depth::Name);
     named.seen = Some(Arc::new(seen.clone()));
     b.run_checks(&[named]);
     let told = only(b.store.changes()).seen.unwrap();
-    assert_eq!(*told, Seen { actors: Vec::new(), ..seen });
+    assert_eq!(*told, Detection { actors: Vec::new(), ..seen });
 }

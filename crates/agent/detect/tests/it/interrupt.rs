@@ -10,7 +10,7 @@ use detect::{Cancel, CheckReport, Interrupt, Progress, ScanPorts};
 use model::{ChangeKind, Check, Depth, NoHandles};
 
 /// Changes files at one of the points at which the scan asks, and returns their checks.
-struct At {
+struct ComparedEntry {
     point: usize,
     asked: usize,
     root: PathBuf,
@@ -20,7 +20,7 @@ struct At {
 /// The names that are changed in the middle of the scan. Some were changed before it, too.
 const WRITTEN: [&str; 3] = ["a/0", "b/1", "c/2"];
 
-impl At {
+impl ComparedEntry {
     fn edit(&self) -> Vec<Check> {
         let mut names = Vec::new();
         for name in WRITTEN {
@@ -36,7 +36,7 @@ impl At {
     }
 }
 
-impl Interrupt for At {
+impl Interrupt for ComparedEntry {
     fn due(&mut self) -> Vec<Check> {
         self.asked += 1;
         if self.asked == self.point { self.edit() } else { Vec::new() }
@@ -68,7 +68,7 @@ fn scan_with_change_at(point: usize) -> bool {
     for name in ["a/0", "b/7", "d/5"] {
         f.write(name, "before the scan");
     }
-    let mut at = At { point, asked: 0, root: f.path.clone(), reports: Vec::new() };
+    let mut at = ComparedEntry { point, asked: 0, root: f.path.clone(), reports: Vec::new() };
     let (mut baseline, mut sink) = (b.store.clone(), b.store.clone());
     let mut ports = ScanPorts {
         baseline: &mut baseline,
@@ -187,7 +187,7 @@ fn new_directory_renamed_before_its_files_are_known_moves_whole() {
 fn first_scan_asks_for_no_checks() {
     let f = folder();
     let b = Bench::of(&f.path);
-    let mut at = At { point: 1, asked: 0, root: f.path.clone(), reports: Vec::new() };
+    let mut at = ComparedEntry { point: 1, asked: 0, root: f.path.clone(), reports: Vec::new() };
     let (mut baseline, mut sink) = (b.store.clone(), b.store.clone());
     let mut ports = ScanPorts {
         baseline: &mut baseline,

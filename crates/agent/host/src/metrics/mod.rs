@@ -2,7 +2,7 @@
 //! with tags, and values. Counters are reported as the kernel counts them, since boot; queries
 //! compute differences.
 //!
-//! A source that cannot be read or is malformed has one line in [`Look::problems`]. The rows of the
+//! A source that cannot be read or is malformed has one line in [`Reading::problems`]. The rows of the
 //! other sources are complete. Limits: [`ROWS_MAX`], [`TEXT_BYTES_MAX`], [`PROCESSES_MAX`].
 
 mod process;
@@ -41,14 +41,14 @@ pub struct MetricRow {
 
 /// Result of one sample.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Look {
+pub struct Reading {
     /// Values that could be read.
     pub rows: Vec<MetricRow>,
     /// Sources that could not be read, one line each.
     pub problems: Vec<String>,
 }
 
-impl Look {
+impl Reading {
     fn row(&mut self, metrics: &[&str], tag: (&str, &str), values: Vec<f64>) {
         if self.rows.len() < ROWS_MAX {
             let (key, value) = (tag.0, escaped(tag.1));
@@ -85,8 +85,8 @@ impl Metrics {
 
     /// Takes a sample. Blocks for a few seconds at most: network file systems are not queried, and
     /// a local one that does not answer is skipped.
-    pub fn sample(&self) -> Look {
-        let mut look = Look::default();
+    pub fn sample(&self) -> Reading {
+        let mut look = Reading::default();
         look.part("/proc/stat", |look| system::stat(&self.text("stat")?, look));
         look.part("/proc/loadavg", |look| system::load(&self.text("loadavg")?, look));
         look.part("/proc/meminfo", |look| system::memory(&self.text("meminfo")?, look));

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::system::TICKS_PER_SECOND;
-use super::{Look, PROCESSES_MAX, text};
+use super::{PROCESSES_MAX, Reading, text};
 
 /// `ESRCH`: the error of reading an open `/proc/PID` file after the process has ended.
 const GONE: i32 = 3;
@@ -22,7 +22,7 @@ struct Sum {
 }
 
 /// Adds rows for the processes with these names. Processes that end in between are left out.
-pub(super) fn named(proc: &Path, names: &[String], look: &mut Look) -> Option<()> {
+pub(super) fn named(proc: &Path, names: &[String], look: &mut Reading) -> Option<()> {
     let mut sums: Vec<Sum> = names.iter().map(|_| Sum { io: true, ..Sum::default() }).collect();
     let numbered = std::fs::read_dir(proc).ok()?.flatten().filter(|entry| {
         entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit)
@@ -110,7 +110,7 @@ mod tests {
             folder.join("io")
         };
         let rows = || {
-            let mut look = Look::default();
+            let mut look = Reading::default();
             named(proc.path(), &["a".to_owned()], &mut look).unwrap();
             look.rows.into_iter().map(|row| row.values).collect::<Vec<_>>()
         };

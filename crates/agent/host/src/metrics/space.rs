@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::fs::statvfs;
 
-use super::Look;
+use super::Reading;
 
 /// Most file systems that are queried.
 const MOUNTS_MAX: usize = 128;
@@ -29,14 +29,14 @@ const SILENT_MAX: usize = 3;
 type Values = [f64; 5];
 /// A function that returns the values of a mount, or `None` if it was unmounted or is hidden from
 /// this process.
-type Ask = Arc<dyn Fn(&str) -> Option<Values> + Send + Sync>;
+type MountQuery = Arc<dyn Fn(&str) -> Option<Values> + Send + Sync>;
 /// A mount that did not answer, and the channel for its answer.
 type Silent = (String, Receiver<Option<Values>>);
 
 /// The query of file systems. Clones share the list of silent mounts.
 #[derive(Clone)]
 pub(super) struct Space {
-    ask: Ask,
+    ask: MountQuery,
     silent: Arc<Mutex<Vec<Silent>>>,
 }
 
@@ -54,7 +54,7 @@ impl Default for Space {
 
 impl Space {
     /// Adds a row for one mount of each device in `/proc/self/mounts`.
-    pub(super) fn rows(&self, text: &str, look: &mut Look) -> Option<()> {
+    pub(super) fn rows(&self, text: &str, look: &mut Reading) -> Option<()> {
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         silent.retain(|(_, answer)| matches!(answer.try_recv(), Err(TryRecvError::Empty)));
         let (known, mut left): (Vec<String>, Vec<String>) =
@@ -79,7 +79,7 @@ impl Space {
     fn query_mounts(
         &self,
         mounts: &[String],
-        look: &mut Look,
+        look: &mut Reading,
     ) -> Option<(usize, Receiver<Option<Values>>)> {
         let (send, answers) = channel();
         let (ask, asked) = (Arc::clone(&self.ask), mounts.to_vec());
@@ -106,7 +106,7 @@ fn said_nothing(mount: &str) -> String {
     format!("space of {mount}: the file system does not answer; unmount it if it is gone")
 }
 
-fn row(mount: &str, values: Option<Values>, look: &mut Look) {
+fn row(mount: &str, values: Option<Values>, look: &mut Reading) {
     let names = ["space.total", "space.free", "space.available", "space.files", "space.files_free"];
     if let Some(values) = values {
         look.row(&names, ("mount", mount), values.to_vec());
@@ -153,7 +153,7 @@ mod tests {
         let hang = Arc::new(Mutex::new(()));
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let (door, log) = (Arc::clone(&hang), Arc::clone(&asked));
-        let ask: Ask = Arc::new(move |mount: &str| {
+        let ask: MountQuery = Arc::new(move |mount: &str| {
             log.lock().unwrap().push(mount.to_owned());
             if mount == "/gone" {
                 drop(door.lock());
@@ -162,7 +162,7 @@ mod tests {
         });
         let space = Space { ask, silent: Arc::default() };
         let look = || {
-            let mut look = Look::default();
+            let mut look = Reading::default();
             space.rows(MOUNTS, &mut look).unwrap();
             let mounts =
                 look.rows.iter().map(|row| row.name.rsplit_once('=').unwrap().1.to_owned());

@@ -1,6 +1,6 @@
 //! Metrics of the whole system: processors, load, memory, network, disks.
 
-use super::Look;
+use super::Reading;
 
 /// Clock ticks per second in the kernel's files (`USER_HZ`, proc(5)).
 pub(super) const TICKS_PER_SECOND: f64 = 100.0;
@@ -14,7 +14,7 @@ fn numbers<'a>(words: impl Iterator<Item = &'a str>) -> Option<Vec<f64>> {
 /// Adds rows of `/proc/stat`: processor time by mode in seconds, number of processors, forks,
 /// processes and context switches. Like the functions below, returns `None` if the text is
 /// malformed.
-pub(super) fn stat(text: &str, look: &mut Look) -> Option<()> {
+pub(super) fn stat(text: &str, look: &mut Reading) -> Option<()> {
     let line = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::trim))
     };
@@ -51,7 +51,7 @@ pub(super) fn stat(text: &str, look: &mut Look) -> Option<()> {
 }
 
 /// Adds the row of `/proc/loadavg`, for example `0.20 0.18 0.12 1/80 11206`.
-pub(super) fn load(text: &str, look: &mut Look) -> Option<()> {
+pub(super) fn load(text: &str, look: &mut Reading) -> Option<()> {
     let mut words = text.split_ascii_whitespace();
     let mut values = Vec::new();
     for _ in 0..3 {
@@ -63,7 +63,7 @@ pub(super) fn load(text: &str, look: &mut Look) -> Option<()> {
 }
 
 /// Adds the row of `/proc/meminfo`, in bytes.
-pub(super) fn memory(text: &str, look: &mut Look) -> Option<()> {
+pub(super) fn memory(text: &str, look: &mut Reading) -> Option<()> {
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
@@ -87,7 +87,7 @@ pub(super) fn memory(text: &str, look: &mut Look) -> Option<()> {
 /// Adds a row for each interface in `/proc/net/dev` that matches none of `ignored`. After two
 /// header lines, each line has a name, 8 numbers of receiving and 8 of sending. Rows before a
 /// malformed line are kept.
-pub(super) fn network(text: &str, ignored: &[String], look: &mut Look) -> Option<()> {
+pub(super) fn network(text: &str, ignored: &[String], look: &mut Reading) -> Option<()> {
     for line in text.lines().skip(2) {
         let (name, rest) = line.split_once(':')?;
         let n = numbers(rest.split_ascii_whitespace())?;
@@ -120,7 +120,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 /// Adds a row for each whole device in `/proc/diskstats` that was used since boot, except loop and
 /// RAM devices. Each line has major, minor, name and at least 11 numbers. Rows before a malformed
 /// line are kept.
-pub(super) fn disks(text: &str, whole: impl Fn(&str) -> bool, look: &mut Look) -> Option<()> {
+pub(super) fn disks(text: &str, whole: impl Fn(&str) -> bool, look: &mut Reading) -> Option<()> {
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace().skip(2);
         let name = words.next()?;
@@ -155,8 +155,8 @@ pub(super) fn disks(text: &str, whole: impl Fn(&str) -> bool, look: &mut Look) -
 mod tests {
     use super::*;
 
-    fn of(read: impl FnOnce(&mut Look) -> Option<()>) -> Option<Vec<(String, Vec<f64>)>> {
-        let mut look = Look::default();
+    fn of(read: impl FnOnce(&mut Reading) -> Option<()>) -> Option<Vec<(String, Vec<f64>)>> {
+        let mut look = Reading::default();
         read(&mut look)?;
         Some(look.rows.into_iter().map(|row| (row.name, row.values)).collect())
     }

@@ -297,7 +297,7 @@ fn snapshot_is_immutable_and_lists_pending_keys() {
     apply(&queue, vec![delete_op("/a/1")]);
     cycle(&queue);
     let mut told = Vec::new();
-    let mut visit = |item: queue::ToldItem| {
+    let mut visit = |item: queue::ReportedItem| {
         told.push((item.key.path(), item.body.observation().unwrap().size));
         Ok(())
     };

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use crate::common::{apply, base, changed, cycle, delete_op, open, open_new};
 use model::Dataset;
-use queue::{ListFilter, Listed, compact, list, verify};
+use queue::{ListFilter, ListedItem, compact, list, verify};
 use rusqlite::Connection;
 
-fn listed(path: &Path, filter: &ListFilter) -> Vec<Listed> {
+fn listed(path: &Path, filter: &ListFilter) -> Vec<ListedItem> {
     let mut found = Vec::new();
     list(path, filter, &mut |item| {
         found.push(item);

@@ -6,7 +6,7 @@ use model::{ItemKey, Kind, Observation, Op, Sink as _};
 use queue::{Queue, QueueOptions};
 
 use super::*;
-use crate::tell::HELD_FOR;
+use crate::reporter::HELD_FOR;
 
 /// Size of the file when the copy was made, bytes.
 const BEFORE: usize = 3;
@@ -54,7 +54,7 @@ async fn start_with_hanging_scan(
     let agent = start(settings, clock.clone());
     until("the server is asked", || agent.shared.syncer.check_due().is_some()).await;
     for _ in 0..50 {
-        agent.shared.tell.notify_one();
+        agent.shared.report.notify_one();
         tokio::time::sleep(Duration::from_millis(10)).await;
         assert_eq!(stored_bytes(folder, file), Some(NOW));
     }
@@ -90,7 +90,7 @@ async fn hanging_scan_delays_reports_by_ten_minutes_at_most() {
     let clock = Arc::new(HangingClock::default());
     let agent = start_with_hanging_scan(folder.path(), &settings, &file, &clock).await;
     clock.advance(HELD_FOR);
-    agent.shared.tell.notify_one();
+    agent.shared.report.notify_one();
     until("it is reported all the same", || stored_bytes(folder.path(), &file) == Some(PENDING))
         .await;
     // After the scan continues, the server equals the disk in the end.

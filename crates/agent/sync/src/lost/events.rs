@@ -8,7 +8,7 @@ use model::{Dataset, EventBody, Names};
 use queue::{Queue, QueueError};
 
 use super::item::Item;
-use crate::documents::Maker;
+use crate::documents::DocumentWriter;
 
 /// The first queued event of each item, by the key of its document's id. It takes about 40 bytes
 /// per item.
@@ -36,7 +36,7 @@ impl EventIndex {
         dataset: &Dataset,
         names: &dyn Names,
     ) -> Result<(), QueueError> {
-        let mut maker = Maker::new(dataset, names);
+        let mut maker = DocumentWriter::new(dataset, names);
         queue.events_after(dataset, self.seq, &mut |seq, body| {
             self.seq = seq;
             let Ok(event) = serde_json::from_slice::<EventBody>(body) else { return };

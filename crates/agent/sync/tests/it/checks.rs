@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{Agent, Finds, Server, copy, file, files, packages, planted, put_back, torn};
 use model::{ItemKey, Op};
 use state::Reader;
-use sync::{CheckReport, Compared, Surplus};
+use sync::{CheckReport, Compared, SurplusPolicy};
 use tempfile::TempDir;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +131,7 @@ async fn server_without_ranges_is_fully_resent_and_loses_only_surplus() {
     assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
     server.meddle(&agent, vec![planted("/var/not-there", 1, 0)]).await;
-    let kept = agent.syncer.check_part(&files(), Surplus::Keep).await.unwrap();
+    let kept = agent.syncer.check_part(&files(), SurplusPolicy::Keep).await.unwrap();
     assert_eq!(kept.report.resent, 120);
     assert_eq!(server.stored_checksums(&agent).len(), 121);
     agent.syncer.check(&files()).await.unwrap();
@@ -168,7 +168,7 @@ async fn change_during_full_resend_prevents_clearing_the_server() {
     let key = ItemKey::of_path(b"/etc/new");
     let new = Op::Put { key, observation: file(1), change: None };
     agent.speak_through(Finds::after(60, &agent, new));
-    let compared = agent.syncer.check_part(&files(), Surplus::Remove).await;
+    let compared = agent.syncer.check_part(&files(), SurplusPolicy::Remove).await;
     let Compared { report, store } = compared.unwrap();
     assert_eq!((report.put_off, report.resent), (false, 60), "all was told again");
     assert!(report.unsure && store.is_none(), "whether it agrees is not known: it stays due");
@@ -197,9 +197,9 @@ async fn surplus_is_removed_only_after_everything_was_scanned() {
     let agent = server.agent("web").await;
     agent.cycle().await;
     server.meddle(&agent, vec![planted("/var/not-there", 1, 0)]).await;
-    let unsure = agent.syncer.check_part(&files(), Surplus::RemoveUnlessAll).await.unwrap();
+    let unsure = agent.syncer.check_part(&files(), SurplusPolicy::RemoveUnlessAll).await.unwrap();
     assert!(unsure.report.put_off && unsure.store.is_none());
-    let sure = agent.syncer.check_part(&files(), Surplus::Remove).await.unwrap();
+    let sure = agent.syncer.check_part(&files(), SurplusPolicy::Remove).await.unwrap();
     assert_eq!((sure.report.put_off, sure.report.removed), (false, 1));
     assert_eq!(server.stored_checksums(&agent), agent.expected());
 }

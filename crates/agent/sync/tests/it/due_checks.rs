@@ -9,7 +9,7 @@ use env::clock::{Clock, ManualClock};
 use env::random::SystemRandom;
 use model::document::NoNames;
 use queue::{Queue, QueueOptions};
-use sync::{IdentityFolder, Surplus, Syncer};
+use sync::{IdentityFolder, SurplusPolicy, Syncer};
 
 /// If a check cannot be done at present, its reason is not raised again by every heartbeat.
 #[tokio::test(flavor = "multi_thread")]
@@ -40,7 +40,7 @@ async fn check_interrupted_between_datasets_stays_due() {
     agent.cycle().await;
     agent.syncer.set_check_due(Some("the test asks for it"));
     let _begun = agent.syncer.begin_check();
-    let first = agent.syncer.check_part(&files(), Surplus::Remove).await.unwrap();
+    let first = agent.syncer.check_part(&files(), SurplusPolicy::Remove).await.unwrap();
     assert!(first.report.matched && first.store.is_some());
     // The agent is stopped before the next dataset.
     assert!(agent.restart().syncer.check_due().is_some());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::common::{self, Checker, Mount, folder, root};
 use model::Depth;
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use watch::{IncidentKind, Level, Options, Wake, Watcher, monotonic_ns};
+use watch::{IncidentKind, Level, Options, WakeCallback, Watcher, monotonic_ns};
 
 fn now(path: PathBuf) -> (PathBuf, u64) {
     (path, monotonic_ns())
@@ -200,7 +200,7 @@ fn wait_for_change(number: &dyn Fn() -> u64) -> u64 {
 fn privileged_loop_is_woken_without_waiting() {
     let top = folder();
     let (sender, wakes) = channel();
-    let wake = Wake(Arc::new(move || sender.send(()).unwrap_or_default()));
+    let wake = WakeCallback(Arc::new(move || sender.send(()).unwrap_or_default()));
     let watcher = Watcher::start(Options { wake: Some(wake), ..root(top.path()) }).unwrap();
     common::scan(&mut watcher.handles(), top.path());
     watcher.end_first_scan();
@@ -218,7 +218,7 @@ fn privileged_loop_is_woken_without_waiting() {
     wakes.recv().unwrap();
     let again = watcher.due(watcher.next_due_ns().unwrap(), 10);
     assert_eq!(again, due);
-    watcher.poke();
+    watcher.interrupt_wait();
     assert!(watcher.wait(Duration::ZERO), "a poke ends the next wait");
     assert!(!watcher.wait(Duration::ZERO));
 }

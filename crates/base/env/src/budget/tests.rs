@@ -9,7 +9,7 @@ use super::*;
 type Sender = u8;
 
 /// Polls an addition once.
-fn add(charge: &mut Charge<Sender>, bytes: usize) -> Poll<Result<(), Spent>> {
+fn add(charge: &mut Charge<Sender>, bytes: usize) -> Poll<Result<(), ExceededLimit>> {
     pin!(charge.add(bytes)).poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -18,7 +18,7 @@ fn is_refused(charge: &mut Charge<Sender>) -> bool {
     pin!(charge.refused()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
-const ADDED: Poll<Result<(), Spent>> = Poll::Ready(Ok(()));
+const ADDED: Poll<Result<(), ExceededLimit>> = Poll::Ready(Ok(()));
 
 /// Returns an incomplete body that holds these bytes.
 fn body(budget: &Budget<Sender>, sender: Sender, bytes: usize) -> Charge<Sender> {
@@ -59,8 +59,8 @@ fn youngest_body_is_refused_by_its_own_bytes() {
     let budget = Budget::new(10, 10);
     let mut oldest = body(&budget, 1, 6);
     let mut youngest = body(&budget, 2, 4);
-    assert_eq!(add(&mut youngest, 1), Poll::Ready(Err(Spent::Budget)));
-    assert_eq!(youngest.complete(), Err(Spent::Budget));
+    assert_eq!(add(&mut youngest, 1), Poll::Ready(Err(ExceededLimit::Budget)));
+    assert_eq!(youngest.complete(), Err(ExceededLimit::Budget));
     assert!(!is_refused(&mut oldest));
 }
 
@@ -72,7 +72,7 @@ fn oldest_body_waits_for_complete_ones() {
     let mut oldest = body(&budget, 2, 2);
     assert!(add(&mut oldest, 3).is_pending());
     assert!(!is_refused(&mut complete));
-    assert_eq!(budget.reserve(3, 1).unwrap_err(), Spent::Budget);
+    assert_eq!(budget.reserve(3, 1).unwrap_err(), ExceededLimit::Budget);
     complete.resize(5);
     assert_eq!(add(&mut oldest, 3), ADDED);
     assert_eq!(oldest.complete(), Ok(()));
@@ -82,8 +82,8 @@ fn oldest_body_waits_for_complete_ones() {
 fn body_above_the_whole_budget_is_refused_at_once() {
     let budget = Budget::new(10, 100);
     let mut alone = body(&budget, 1, 10);
-    assert_eq!(add(&mut alone, 1), Poll::Ready(Err(Spent::Budget)));
-    assert_eq!(add(&mut budget.begin(1), usize::MAX), Poll::Ready(Err(Spent::Budget)));
+    assert_eq!(add(&mut alone, 1), Poll::Ready(Err(ExceededLimit::Budget)));
+    assert_eq!(add(&mut budget.begin(1), usize::MAX), Poll::Ready(Err(ExceededLimit::Budget)));
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn sender_above_its_share_loses_its_own_youngest_body() {
     assert_eq!(add(&mut first, 1), ADDED, "the share is free once the second is refused");
     assert!(is_refused(&mut second) && !is_refused(&mut other));
     let mut third = budget.begin(1);
-    assert_eq!(add(&mut third, 5), Poll::Ready(Err(Spent::Share)));
-    assert_eq!(budget.reserve(1, 5).unwrap_err(), Spent::Share);
-    assert!(budget.has_room(1, 4) && !budget.has_room(1, 5));
+    assert_eq!(add(&mut third, 5), Poll::Ready(Err(ExceededLimit::Share)));
+    assert_eq!(budget.reserve(1, 5).unwrap_err(), ExceededLimit::Share);
+    assert!(budget.has_space(1, 4) && !budget.has_space(1, 5));
     drop((first, second, third, other));
     assert_eq!(budget.used(), 0);
 }
@@ -106,10 +106,10 @@ fn reserved_bytes_resize_to_what_they_account_for() {
     let budget = Budget::new(10, 10);
     let mut share = budget.reserve(1, 6).unwrap();
     share.resize(2);
-    assert!(!budget.has_room(2, 9) && budget.has_room(2, 8));
+    assert!(!budget.has_space(2, 9) && budget.has_space(2, 8));
     share.resize(12);
     assert_eq!(budget.used(), 12);
-    assert!(!budget.has_room(2, 1));
+    assert!(!budget.has_space(2, 1));
     drop(share);
     assert_eq!(budget.used(), 0);
 }
@@ -212,7 +212,11 @@ impl Model {
         };
         if refused.is_pending() {
             let refusal = self.budget.0.state.lock().refusal(oldest);
-            assert_ne!(refusal, Some(Spent::Budget), "the oldest incomplete body is refused");
+            assert_ne!(
+                refusal,
+                Some(ExceededLimit::Budget),
+                "the oldest incomplete body is refused"
+            );
         }
         match added {
             Poll::Pending => body.waits = Some(piece),

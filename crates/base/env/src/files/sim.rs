@@ -207,7 +207,7 @@ impl State {
     }
 
     /// Returns an error if a file of this size would exceed the capacity.
-    fn room(&self, node: usize, bytes: u64) -> io::Result<()> {
+    fn check_capacity(&self, node: usize, bytes: u64) -> io::Result<()> {
         let more = bytes.saturating_sub(self.image.content(node).len() as u64);
         match self.capacity_bytes {
             Some(capacity) if more > 0 && self.image.bytes() + more > capacity => {
@@ -284,7 +284,7 @@ impl File for SimFile {
         if failure == Some(Failure::Full) {
             refusal(failure)?;
         }
-        state.room(self.node, offset + from.len() as u64)?;
+        state.check_capacity(self.node, offset + from.len() as u64)?;
         let mut bytes = from.len();
         if matches!(failure, Some(Failure::Short | Failure::Io)) {
             let step = if self.access.direct { DIRECT_BYTES } else { 1 };
@@ -327,7 +327,7 @@ impl File for SimFile {
         let mut state = self.disk.lock();
         let failure = state.call()?;
         refusal(failure)?;
-        state.room(self.node, bytes)?;
+        state.check_capacity(self.node, bytes)?;
         state.image.resize(self.node, bytes as usize);
         cut(failure)
     }

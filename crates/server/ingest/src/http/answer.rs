@@ -25,7 +25,7 @@ const PIECES_MAX: usize = 4;
 
 /// The reason why an answer is incomplete, if it is. Its end must then not look like the end of a
 /// complete answer.
-type Cut = Arc<Mutex<Option<String>>>;
+type IncompleteReason = Arc<Mutex<Option<String>>>;
 
 /// Answers a query in pieces as the client reads them. An answer of a single piece is sent with its
 /// length.
@@ -37,7 +37,7 @@ pub(super) async fn stream_answer(
     version: Version,
 ) -> Response {
     let (send, mut receive) = mpsc::channel(PIECES_MAX);
-    let cut = Cut::default();
+    let cut = IncompleteReason::default();
     let reason = Arc::clone(&cut);
     let client = send.clone();
     let gone = move || client.is_closed();
@@ -59,7 +59,7 @@ pub(super) async fn stream_answer(
         Some(whole) if whole.len() < query::PIECE_BYTES => Body::from(whole),
         first => {
             let chunked = version >= Version::HTTP_11;
-            Body::new(Pieces { first, receive, cut, chunked })
+            Body::new(AnswerBody { first, receive, cut, chunked })
         }
     };
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response()
@@ -71,7 +71,7 @@ async fn hand_over(
     send: &mpsc::Sender<Bytes>,
     piece: Bytes,
     patience: Duration,
-    cut: &Cut,
+    cut: &IncompleteReason,
 ) -> bool {
     let sent = timeout(patience, send.send(piece)).await;
     if sent.is_err() {
@@ -81,17 +81,17 @@ async fn hand_over(
 }
 
 /// The body of an answer, received in pieces from the thread of the query.
-struct Pieces {
+struct AnswerBody {
     first: Option<Bytes>,
     receive: mpsc::Receiver<Bytes>,
-    cut: Cut,
+    cut: IncompleteReason,
     /// True if the end of the body is explicit. In HTTP/1.0 it is not: data sent before a
     /// connection error may be lost and the answer would look complete, so the reason is sent as a
     /// query error instead.
     chunked: bool,
 }
 
-impl hyper::body::Body for Pieces {
+impl hyper::body::Body for AnswerBody {
     type Data = Bytes;
     type Error = std::io::Error;
 
@@ -124,8 +124,8 @@ mod tests {
     #[tokio::test]
     async fn unread_answer_is_cut_off_and_ends_with_an_error() {
         let (send, receive) = mpsc::channel(1);
-        let cut = Cut::default();
-        let mut answer = Pieces { first: None, receive, cut: Arc::clone(&cut), chunked: true };
+        let cut = IncompleteReason::default();
+        let mut answer = AnswerBody { first: None, receive, cut: Arc::clone(&cut), chunked: true };
         let piece = || Bytes::from_static(b"+cpu host=a\r\n");
         let short = Duration::from_millis(1);
         assert!(hand_over(&send, piece(), short, &cut).await);

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::{ACCEPT_PAUSE, count};
 use crate::collector::RowCollector;
-use crate::resp::{DictionaryRoom, RespReader};
+use crate::resp::{DictionaryQuota, RespReader};
 
 /// Most datagrams in one batch.
 const DATAGRAMS_MAX: usize = 256;
@@ -26,7 +26,7 @@ pub async fn serve_udp(
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-    let dictionaries = DictionaryRoom::default();
+    let dictionaries = DictionaryQuota::default();
     loop {
         let first = tokio::select! {
             _ = stop.changed() => break,

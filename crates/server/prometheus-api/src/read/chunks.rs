@@ -12,7 +12,7 @@ use promql::{Labels, QueryError};
 
 use super::encode::{CONTENT, push_bytes, push_int, push_labels, push_length, push_varint};
 use super::xor::{SAMPLES_MAX, XorChunk};
-use crate::stream::{PIECE_BYTES, Pieces};
+use crate::stream::{BodySender, PIECE_BYTES};
 use crate::{Refusal, query};
 
 /// Most bytes of the labels and chunks of a series.
@@ -33,7 +33,7 @@ const XOR: i64 = 1;
 pub(super) struct ChunkWriter<'a> {
     budget: &'a Budget,
     held: HeldMemory,
-    pieces: &'a Pieces,
+    pieces: &'a BodySender,
     /// Bytes that were not handed over yet.
     framed: Vec<u8>,
     query: usize,
@@ -47,7 +47,7 @@ pub(super) struct ChunkWriter<'a> {
 }
 
 impl<'a> ChunkWriter<'a> {
-    pub(super) fn new(budget: &'a Budget, pieces: &'a Pieces) -> Self {
+    pub(super) fn new(budget: &'a Budget, pieces: &'a BodySender) -> Self {
         Self {
             budget,
             held: budget.nothing(),

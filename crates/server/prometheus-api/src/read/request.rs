@@ -54,14 +54,14 @@ struct MatcherMessage {
 
 /// The series and times of one query.
 #[derive(Debug, PartialEq)]
-pub(super) struct Wanted {
+pub(super) struct SeriesRequest {
     pub(super) start_ms: i64,
     /// Time of the last sample that is read.
     pub(super) end_ms: i64,
     pub(super) matchers: Vec<LabelMatcher>,
 }
 
-impl Wanted {
+impl SeriesRequest {
     /// Returns the range of the store that it selects.
     pub(super) fn range(&self) -> TimeRange {
         let nanoseconds = |ms: i64| ms.saturating_mul(1_000_000);
@@ -74,7 +74,7 @@ impl Wanted {
 #[derive(Debug, PartialEq)]
 pub(super) struct Request {
     pub(super) response: ResponseType,
-    pub(super) queries: Vec<Wanted>,
+    pub(super) queries: Vec<SeriesRequest>,
 }
 
 impl Request {
@@ -136,7 +136,7 @@ fn negotiate(accepted: &[i32], can_stream: bool) -> Result<ResponseType, Refusal
     })
 }
 
-fn wanted(query: QueryMessage) -> Result<Wanted, Refusal> {
+fn wanted(query: QueryMessage) -> Result<SeriesRequest, Refusal> {
     let matcher = |message: MatcherMessage| {
         let op = match message.op {
             0 => MatchOp::Equal,
@@ -149,5 +149,5 @@ fn wanted(query: QueryMessage) -> Result<Wanted, Refusal> {
         Ok(LabelMatcher { label: message.label, op, value, regexp: None })
     };
     let matchers: Result<_, _> = query.matchers.into_iter().map(matcher).collect();
-    Ok(Wanted { start_ms: query.start_ms, end_ms: query.end_ms, matchers: matchers? })
+    Ok(SeriesRequest { start_ms: query.start_ms, end_ms: query.end_ms, matchers: matchers? })
 }

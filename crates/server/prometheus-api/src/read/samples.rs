@@ -6,7 +6,7 @@ use promql::{Labels, QueryError};
 use super::encode::{push_bytes, push_labels, push_length, push_sample};
 use crate::Refusal;
 use crate::query;
-use crate::stream::{PIECE_BYTES, Pieces};
+use crate::stream::{BodySender, PIECE_BYTES};
 
 const MEMORY_OVER: &str = "the answer needs more memory than one query, or all queries together, may \
      hold: accept the response type STREAMED_XOR_CHUNKS, or ask for fewer series or a shorter range";
@@ -69,7 +69,7 @@ impl<'b> SampleWriter<'b> {
     }
 
     /// Compresses the answer and hands it over.
-    pub(super) fn finish(mut self, pieces: &Pieces) -> Result<(), Refusal> {
+    pub(super) fn finish(mut self, pieces: &BodySender) -> Result<(), Refusal> {
         let compressed_max = snap::raw::max_compress_len(self.message.len());
         let over = |error| refusal(error, self.budget);
         self.held.set(self.message.capacity() + compressed_max).map_err(over)?;

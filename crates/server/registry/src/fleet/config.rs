@@ -7,9 +7,9 @@ use control::{ConfigRow, ConfigState};
 use model::AgentId;
 use settings::Settings;
 
-use super::{Fleet, Live, drain, same};
+use super::{Fleet, LiveAgent, drain, same};
 use crate::configs::{Configs, Draft, Sets};
-use crate::types::{ConfigProblem, ConfigTold};
+use crate::types::{ConfigProblem, ReportedConfig};
 
 impl Fleet {
     /// Returns a draft with a group's settings replaced or removed, and the sets of groups of its
@@ -82,7 +82,7 @@ impl Fleet {
     }
 
     /// Returns true if the agent's report is already known.
-    pub(crate) fn knows_report(&self, id: AgentId, report: &ConfigTold) -> bool {
+    pub(crate) fn knows_report(&self, id: AgentId, report: &ReportedConfig) -> bool {
         self.agents.get(&id).is_none_or(|live| {
             live.runs.as_deref() == Some(&report.sum)
                 && live.problem.as_deref() == report.problem.as_ref()
@@ -91,7 +91,7 @@ impl Fleet {
 
     /// Records the agent's report; returns true if it refuses something that it did not refuse
     /// before.
-    pub(crate) fn record_report(&mut self, id: AgentId, report: ConfigTold) -> bool {
+    pub(crate) fn record_report(&mut self, id: AgentId, report: ReportedConfig) -> bool {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         let news = report.problem.is_some() && live.problem.as_deref() != report.problem.as_ref();
         live.problem = report.problem.map(Box::new);
@@ -115,7 +115,7 @@ impl Fleet {
 
     /// Returns true if the agent runs the configuration of its groups.
     pub(crate) fn synced(&self, id: AgentId) -> bool {
-        self.agents.get(&id).is_some_and(Live::synced)
+        self.agents.get(&id).is_some_and(LiveAgent::synced)
     }
 
     /// Takes up to `max` rows of digests to write.

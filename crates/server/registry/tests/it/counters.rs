@@ -7,8 +7,8 @@ use crate::common::{Fixture, fixture, info, named};
 use model::{AgentId, AgentStatus};
 use proptest::prelude::*;
 use registry::{
-    AgentColumn, AgentCondition, AgentInfo, AgentQuery, ConfigTold, ControlStore, GroupConfig,
-    Permitted, Reader, StatusSummary, WriteContext,
+    AgentColumn, AgentCondition, AgentInfo, AgentQuery, ControlStore, GroupConfig, Permitted,
+    Reader, ReportedConfig, StatusSummary, WriteContext,
 };
 
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ fn apply(mut fixture: Fixture, step: &Step, made: &mut u32) -> Fixture {
         Step::Told(n, what) => {
             let wanted = registry.wanted_config(pick(n)).unwrap_or_default();
             let sum = if *what < 4 { wanted.as_ref().to_owned() } else { what.to_string() };
-            registry.config_told(pick(n), ConfigTold { sum, problem: None });
+            registry.config_reported(pick(n), ReportedConfig { sum, problem: None });
         }
         Step::Wait(seconds) => fixture.after(u64::from(*seconds)),
         Step::Tick => drop(registry.tick().unwrap()),
@@ -221,7 +221,7 @@ fn kill_between_group_change_and_agent_flags_leaves_none_stale() {
     let fixture = fixture.reopen();
     assert_eq!(fixture.registry.status_summary().unwrap().synced, 0);
     let sum = fixture.registry.wanted_config(ids[0]).unwrap().as_ref().to_owned();
-    fixture.registry.config_told(ids[0], ConfigTold { sum, problem: None });
+    fixture.registry.config_reported(ids[0], ReportedConfig { sum, problem: None });
     check(&fixture);
     assert_eq!(fixture.registry.status_summary().unwrap().synced, 1);
 }

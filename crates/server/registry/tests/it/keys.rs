@@ -11,8 +11,8 @@ use env::random::{Random, SystemRandom};
 use model::{AgentId, AgentStatus, Permitted, WatchReport};
 use registry::limits::AGENT_NUMBER_MAX;
 use registry::{
-    AgentEnrolment, CommandKind, CommandOutcome, ControlStore, Displaced, EnrollError, ForceRules,
-    InsertAgent, Inserted, LastScan, Life, OutcomeState, Reader, Registry, WatchQuery,
+    AgentEnrolment, CommandKind, CommandOutcome, ControlStore, DisplacedAgents, EnrollError,
+    ForceRules, InsertAgent, Inserted, LastScan, Life, OutcomeState, Reader, Registry, WatchQuery,
     WriteContext,
 };
 use tempfile::TempDir;
@@ -126,7 +126,7 @@ fn insertion_replaces_only_an_agent_that_the_rules_allow() {
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let rules = ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 };
     let new = InsertAgent { request: named("web"), force: Some(rules), ..InsertAgent::default() };
-    let mut record = |_: Displaced<'_>| Ok(());
+    let mut record = |_: DisplacedAgents<'_>| Ok(());
     let refused =
         world.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap_err();
     assert!(matches!(refused, EnrollError::DuplicateName { .. }), "registered just now: {refused}");
@@ -152,7 +152,7 @@ fn rejected_insert_removes_no_agent() {
     let request = AgentEnrolment { ip: "192.0.2.7".into(), ..named("web") };
     let both = InsertAgent { request, force, ..InsertAgent::default() };
     let mut told = Vec::new();
-    let mut record = |displaced: Displaced<'_>| {
+    let mut record = |displaced: DisplacedAgents<'_>| {
         told.extend(displaced.gone.iter().map(|life| life.agent));
         Ok(())
     };
@@ -167,7 +167,7 @@ fn rejected_insert_removes_no_agent() {
         "the number is another's"
     );
     let unrecorded = InsertAgent { request: named("web"), force, ..InsertAgent::default() };
-    let full = |_: Displaced<'_>| Err("the disk is full".to_owned());
+    let full = |_: DisplacedAgents<'_>| Err("the disk is full".to_owned());
     let refused = world
         .registry
         .insert_agent(&WriteContext::server(), &unrecorded, &mut { full })
@@ -191,7 +191,7 @@ fn insertion_may_reuse_the_number_of_the_replaced_agent() {
     let new =
         InsertAgent { id: Some(old), request: named("next"), force, ..InsertAgent::default() };
     let mut told = Vec::new();
-    let mut record = |displaced: Displaced<'_>| {
+    let mut record = |displaced: DisplacedAgents<'_>| {
         told.extend_from_slice(displaced.gone);
         Ok(())
     };
@@ -306,7 +306,7 @@ fn agent_reinserted_with_its_id_and_name_keeps_its_identity() {
     let key = Some("k".repeat(64));
     let new = InsertAgent { id: Some(id), request: named("web-1"), key, force: Some(AT_ONCE) };
     let mut told = Vec::new();
-    let mut record = |displaced: Displaced<'_>| {
+    let mut record = |displaced: DisplacedAgents<'_>| {
         told.push((displaced.gone.to_vec(), displaced.rekeyed));
         Ok(())
     };
@@ -334,7 +334,7 @@ fn other_writes_do_not_wait_for_the_journal_of_an_insert() {
     fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap();
     let request = named("web");
     let new = InsertAgent { request, force: Some(AT_ONCE), ..InsertAgent::default() };
-    let mut record = |_: Displaced<'_>| {
+    let mut record = |_: DisplacedAgents<'_>| {
         let (done, waiting) = mpsc::channel();
         let registry = fixture.registry.clone();
         std::thread::spawn(move || {
@@ -355,7 +355,7 @@ fn id_of_agent_removed_during_the_journal_wait_is_reused() {
     let new =
         InsertAgent { id: Some(old), request: named("next"), key: None, force: Some(AT_ONCE) };
     // The agent connected and was found to be removed.
-    let mut record = |_: Displaced<'_>| {
+    let mut record = |_: DisplacedAgents<'_>| {
         fixture
             .registry
             .remove_agent(&WriteContext::server(), old)
@@ -374,7 +374,7 @@ fn agent_added_during_the_journal_wait_is_not_replaced() {
     let request = named("web");
     let new = InsertAgent { request, force: Some(AT_ONCE), ..InsertAgent::default() };
     let mut another = None;
-    let mut record = |displaced: Displaced<'_>| {
+    let mut record = |displaced: DisplacedAgents<'_>| {
         fixture.registry.remove_agents(&WriteContext::server(), displaced.gone).unwrap();
         another = Some(
             fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()

@@ -19,22 +19,22 @@ const REFUSAL_BYTES_MAX: usize = 16 * 1024;
 
 /// The reason why a request failed.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum RequestFailure {
     /// A temporary failure: the server is away or stopping, or the network failed.
     Lost(String),
     /// A permanent failure: the text names the remedy.
     Refused(FollowError),
 }
 
-impl From<FollowError> for Trouble {
+impl From<FollowError> for RequestFailure {
     fn from(error: FollowError) -> Self {
         Self::Refused(error)
     }
 }
 
 /// Converts the error of a request that failed in transit.
-pub(super) fn lost(error: reqwest::Error) -> Trouble {
-    Trouble::Lost(chain(&error.without_url()))
+pub(super) fn lost(error: reqwest::Error) -> RequestFailure {
+    RequestFailure::Lost(chain(&error.without_url()))
 }
 
 /// Formats an error with its causes on one line.
@@ -113,10 +113,10 @@ impl Client {
         method: Method,
         path: &str,
         query: &[(&str, &str)],
-    ) -> Result<RequestBuilder, Trouble> {
+    ) -> Result<RequestBuilder, RequestFailure> {
         let mut url = self.base.join(path).map_err(|e| {
             let cause = Box::new(e);
-            Trouble::Refused(FollowError::Address { from: self.from.clone(), cause })
+            RequestFailure::Refused(FollowError::Address { from: self.from.clone(), cause })
         })?;
         url.query_pairs_mut().extend_pairs(query);
         let request = self.http.request(method, url);
@@ -132,7 +132,7 @@ impl Client {
         method: Method,
         path: &str,
         query: &[(&str, &str)],
-    ) -> Result<Response, Trouble> {
+    ) -> Result<Response, RequestFailure> {
         let mut answer = self.request(method, path, query)?.send().await.map_err(lost)?;
         let status = answer.status();
         if status.is_success() {
@@ -151,13 +151,13 @@ impl Client {
             .unwrap_or_else(|| format!("status {status}"));
         let detail = model::path::show_terminal(detail.as_bytes());
         if status.is_server_error() || status.as_u16() == 429 {
-            return Err(Trouble::Lost(detail));
+            return Err(RequestFailure::Lost(detail));
         }
         let detail = match status.as_u16() {
             404 => "this server does not ship its journal: use a newer program there".to_owned(),
             _ => detail,
         };
-        Err(Trouble::Refused(FollowError::Refused { from: self.from.clone(), detail }))
+        Err(RequestFailure::Refused(FollowError::Refused { from: self.from.clone(), detail }))
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use reqwest::Method;
 
-use super::client::{Client, Trouble, lost};
+use super::client::{Client, RequestFailure, lost};
 use super::error::FollowError;
 use super::folder::FollowerFolder;
 use crate::seed_source::Part;
@@ -35,7 +35,7 @@ pub(super) async fn fetch(
     follower: &str,
     part: Part,
     folder: &Path,
-) -> Result<(), Trouble> {
+) -> Result<(), RequestFailure> {
     let incoming = folder.join(INCOMING);
     clear(&incoming)?;
     let name = match part {
@@ -48,13 +48,15 @@ pub(super) async fn fetch(
     let mut receiver = Receiver::new(&incoming)?;
     while let Some(chunk) = answer.chunk().await.map_err(lost)? {
         decoder.push(&chunk);
-        while let Some(frame) = decoder.next_frame().map_err(|e| Trouble::Lost(e.to_string()))? {
+        while let Some(frame) =
+            decoder.next_frame().map_err(|e| RequestFailure::Lost(e.to_string()))?
+        {
             if receiver.accept_frame(frame)? == Received::All {
                 return Ok(receiver.publish_files(folder)?);
             }
         }
     }
-    Err(Trouble::Lost("the server broke a seed off; its log says why".into()))
+    Err(RequestFailure::Lost("the server broke a seed off; its log says why".into()))
 }
 
 fn clear(dir: &Path) -> Result<(), FollowError> {

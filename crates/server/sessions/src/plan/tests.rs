@@ -150,7 +150,7 @@ fn invalid_values_are_skipped_and_other_indexes_are_kept() {
         ]
     );
     let stale = Skipped { index: 1, id: "gone".into(), reason: SkipReason::Stale, version: 9 };
-    let mapped: Vec<_> = Writes::at_values(&writes.places, vec![stale]).collect();
+    let mapped: Vec<_> = PlannedWrites::at_values(&writes.places, vec![stale]).collect();
     assert_eq!((mapped[0].index, mapped[0].version), (6, 9));
 }
 

@@ -21,7 +21,7 @@ const PIECE_BYTES: u64 = 128 << 10;
 
 /// The state of the ring's archive.
 #[derive(Debug, Default)]
-pub(crate) struct Archiving {
+pub(crate) struct ArchiveState {
     /// A thread is writing to the archive without the writer's lock.
     under_way: bool,
     /// The ring is full enough for another piece.
@@ -115,8 +115,8 @@ impl Writer {
             return Ok(None);
         }
         let laid = match self.lay_out(&groups, false)? {
-            Laid::Out(archival) => Some(archival),
-            Laid::Nothing | Laid::NoRoom => None,
+            ArchivePlan::Out(archival) => Some(archival),
+            ArchivePlan::Nothing | ArchivePlan::NoRoom => None,
         };
         self.archiving.under_way = laid.is_some();
         Ok(laid)
@@ -152,9 +152,9 @@ impl Writer {
         all: bool,
     ) -> Result<(), WriteError> {
         let mut archival = match self.lay_out(groups, all)? {
-            Laid::Out(archival) => archival,
-            Laid::Nothing => return Ok(()),
-            Laid::NoRoom => return self.roll_with(groups, 0),
+            ArchivePlan::Out(archival) => archival,
+            ArchivePlan::Nothing => return Ok(()),
+            ArchivePlan::NoRoom => return self.roll_with(groups, 0),
         };
         let cost = archival.write()?;
         self.cost.add(&cost);
@@ -162,7 +162,7 @@ impl Writer {
         Ok(())
     }
 
-    fn lay_out(&mut self, groups: &[RingGroup], all: bool) -> Result<Laid, WriteError> {
+    fn lay_out(&mut self, groups: &[RingGroup], all: bool) -> Result<ArchivePlan, WriteError> {
         let Some(active) = self.active.as_ref() else { return Err(no_segment()) };
         let grid = Grid::Packed;
         let lags: Vec<u8> = groups.iter().zip(0..).map(|(g, i)| archive_lag(g, i)).collect();
@@ -171,14 +171,14 @@ impl Writer {
             next = grid.next(next, frame_bytes(grid, group.body.len(), *lag));
         }
         if grid.written_end(next) > active.size {
-            return Ok(Laid::NoRoom);
+            return Ok(ArchivePlan::NoRoom);
         }
         let base = block_floor(active.next);
         let end = grid.written_end(next);
         let upto = if all { end.next_multiple_of(BLOCK) } else { block_floor(end) };
         let from = active.complete.max(base);
         if upto <= from && !all {
-            return Ok(Laid::Nothing);
+            return Ok(ArchivePlan::Nothing);
         }
         let mut archival = Archival {
             file: active.target.archive_file(),
@@ -215,7 +215,7 @@ impl Writer {
             }
             start = next;
         }
-        Ok(Laid::Out(archival))
+        Ok(ArchivePlan::Out(archival))
     }
 
     fn enter_archive(&mut self, archival: Archival) {
@@ -236,7 +236,7 @@ impl Writer {
     }
 }
 
-enum Laid {
+enum ArchivePlan {
     Out(Archival),
     /// There is no whole block to write.
     Nothing,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use env::files::File;
 
-use super::{Horizon, Writer};
+use super::{PersistedEnd, Writer};
 use crate::folder::Segment;
 use crate::meter::Cost;
 use crate::pool::{WriteError, fatal};
@@ -62,7 +62,8 @@ impl Writer {
         if let Some(active) = self.active.as_mut().filter(|a| a.next == flush.next) {
             active.target.dirty = false;
         }
-        self.horizon = Horizon { sequence: flush.next_sequence, position: flush.next_position - 1 };
+        self.horizon =
+            PersistedEnd { sequence: flush.next_sequence, position: flush.next_position - 1 };
         flush.segment.advance(flush.next, flush.next_position - 1);
         let cost = Cost { flushes: 1, ..Cost::default() };
         self.pool.totals.cost(&cost);

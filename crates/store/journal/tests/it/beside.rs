@@ -26,9 +26,9 @@ const FLUSHER: &str = "flusher";
 
 /// Blocks flushes on request at their end until opened.
 #[derive(Default)]
-struct Gate(Mutex<State>, Condvar);
+struct GroupCommit(Mutex<State>, Condvar);
 
-impl Gate {
+impl GroupCommit {
     fn shut(&self, fails: bool) {
         *self.0.lock().unwrap() = State { shut: true, fails, came: 0 };
     }
@@ -62,7 +62,7 @@ impl Gate {
 }
 
 /// Opens the gate when the test ends, also after a panic.
-struct OpenAtEnd<'a>(&'a Gate);
+struct OpenAtEnd<'a>(&'a GroupCommit);
 
 impl Drop for OpenAtEnd<'_> {
     fn drop(&mut self) {
@@ -70,7 +70,7 @@ impl Drop for OpenAtEnd<'_> {
     }
 }
 
-struct GatedFile(Arc<dyn File>, Arc<Gate>);
+struct GatedFile(Arc<dyn File>, Arc<GroupCommit>);
 
 impl FileOver for GatedFile {
     fn under(&self) -> &dyn File {
@@ -84,7 +84,7 @@ impl FileOver for GatedFile {
     }
 }
 
-struct Gated(SimDisk, Arc<Gate>);
+struct Gated(SimDisk, Arc<GroupCommit>);
 
 impl FilesOver for Gated {
     fn under(&self) -> &dyn Files {
@@ -97,8 +97,8 @@ impl FilesOver for Gated {
     }
 }
 
-fn open(disk: &SimDisk, layout: Layout) -> (Journal, Arc<Gate>) {
-    let gate = Arc::<Gate>::default();
+fn open(disk: &SimDisk, layout: Layout) -> (Journal, Arc<GroupCommit>) {
+    let gate = Arc::<GroupCommit>::default();
     let files = Arc::new(Gated(disk.clone(), Arc::clone(&gate)));
     let options = Options { files, segment_bytes: 64 << 10, ..options(disk, layout) };
     (Journal::open(Path::new(DIR), options).unwrap().0, gate)
@@ -107,7 +107,7 @@ fn open(disk: &SimDisk, layout: Layout) -> (Journal, Arc<Gate>) {
 /// Starts a flush on request and waits until the gate blocks it.
 fn flushing<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
-    (journal, gate): (&'scope Journal, &Gate),
+    (journal, gate): (&'scope Journal, &GroupCommit),
     fails: bool,
 ) -> ScopedJoinHandle<'scope, Result<(), AppendError>> {
     gate.shut(fails);
@@ -226,17 +226,17 @@ fn failed_flush_poisons_waiting_appends_and_persists_nothing() {
 fn has_room_predicts_whether_an_append_begins_a_segment() {
     for layout in LAYOUTS {
         let (journal, _) = open(&SimDisk::new(1), layout);
-        assert!(!journal.has_room(1), "{layout:?}: the first segment has to begin");
+        assert!(!journal.has_space(1), "{layout:?}: the first segment has to begin");
         let mut began = 0;
         for _ in 0..200 {
-            let (room, before) = (journal.has_room(1000), journal.stats().segments);
+            let (room, before) = (journal.has_space(1000), journal.stats().segments);
             journal.append(&[7; 1000], Durability::Flush).unwrap();
             let begins = journal.stats().segments > before;
             assert!(!(room && begins), "{layout:?}: it said that there was room");
             began += u32::from(begins);
         }
         assert!(began > 2, "{layout:?}: {began}");
-        assert!(!journal.has_room(64 << 10), "{layout:?}: more than a segment");
+        assert!(!journal.has_space(64 << 10), "{layout:?}: more than a segment");
     }
 }
 
@@ -258,7 +258,7 @@ fn damage(disk: &SimDisk, begin: &[u8]) {
 fn damage_before_a_long_flush_is_detected_at_open() {
     for layout in LAYOUTS {
         let disk = SimDisk::new(9);
-        let gate = Arc::<Gate>::default();
+        let gate = Arc::<GroupCommit>::default();
         let files = Arc::new(Gated(disk.clone(), Arc::clone(&gate)));
         let large = Options { files, segment_bytes: 8 << 20, ..options(&disk, layout) };
         let journal = Journal::open(Path::new(DIR), large).unwrap().0;

@@ -11,7 +11,7 @@ use roaring::RoaringBitmap;
 use crate::model::{ColumnId, Row, Selector, Series, Test};
 use crate::name::RowName;
 use crate::pages::Pages;
-use crate::sharing::Sharing;
+use crate::sharing::SharedSeries;
 
 /// Maximum memory of raw texts that are not canonical, in bytes. Above it all of them are dropped
 /// at once.
@@ -84,7 +84,12 @@ impl Names {
     }
 
     /// Removes a row.
-    pub(super) fn remove(&mut self, id: u32, hasher: &DefaultHashBuilder, sharing: &mut Sharing) {
+    pub(super) fn remove(
+        &mut self,
+        id: u32,
+        hasher: &DefaultHashBuilder,
+        sharing: &mut SharedSeries,
+    ) {
         let Some(entry) = self.rows.remove(id) else { return };
         self.live.remove(id);
         self.series -= u64::from(entry.columns);

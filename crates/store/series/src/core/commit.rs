@@ -23,7 +23,7 @@ use crate::model::{LogFailure, WriteOutcome};
 use crate::options::{Ack, INTERVAL_MS_DEFAULT, Wal};
 use crate::pending::{Pending, Write};
 use crate::record::{self, Tombstone};
-use crate::ticket::Ticket;
+use crate::ticket::QueuedBatch;
 
 /// Maximum size of a group in bytes. Half a segment if that is less.
 const GROUP_BYTES_MAX: usize = 4 << 20;
@@ -31,7 +31,7 @@ const GROUP_BYTES_MAX: usize = 4 << 20;
 const DEFINITIONS_MAX: u32 = 2000;
 
 /// Position of a group in the log, and the cost of appending it.
-struct Logged {
+struct LoggedGroup {
     /// Position of its first record.
     first_position: u64,
     flushes: u32,
@@ -46,8 +46,12 @@ struct Definitions {
 
 impl Core {
     /// Queues a batch or a delete for the log thread. Without background threads, commits it.
-    pub(super) fn enqueue(&self, queue: MutexGuard<'_, QueueState>, pending: Pending) -> Ticket {
-        let ticket = Ticket(Arc::clone(&pending.slot));
+    pub(super) fn enqueue(
+        &self,
+        queue: MutexGuard<'_, QueueState>,
+        pending: Pending,
+    ) -> QueuedBatch {
+        let ticket = QueuedBatch(Arc::clone(&pending.slot));
         if self.options.background {
             self.queue.push(queue, pending);
         } else {
@@ -146,13 +150,13 @@ impl Core {
     }
 
     /// Appends a group to the log, preceded by the definitions of rows that are not in the log yet.
-    fn append(&self, log: &mut LogState, group: &[Pending]) -> Result<Logged, WriteError> {
+    fn append(&self, log: &mut LogState, group: &[Pending]) -> Result<LoggedGroup, WriteError> {
         if let Some(failure) = &*self.upkeep.log_failure.lock() {
             return Err(WriteError::Failed(failure.cause.clone()));
         }
         let journal = self.journal.read().clone();
         let Some(journal) = journal else {
-            return Ok(Logged { first_position: self.live.read().position + 1, flushes: 0 });
+            return Ok(LoggedGroup { first_position: self.live.read().position + 1, flushes: 0 });
         };
         let rows = self.catalog.rows();
         while log.rows_logged < rows {
@@ -163,7 +167,7 @@ impl Core {
         let records: Vec<&[u8]> = group.iter().map(|p| &*p.record).collect();
         let outcome = journal.append_all(&records, self.durability(group))?;
         let first_position = log.base + outcome.first;
-        Ok(Logged { first_position, flushes: outcome.flushes })
+        Ok(LoggedGroup { first_position, flushes: outcome.flushes })
     }
 
     fn durability(&self, group: &[Pending]) -> Durability {

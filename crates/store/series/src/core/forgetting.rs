@@ -12,7 +12,7 @@ const LOOKS: u32 = 3;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Forgetting {
+pub(crate) struct ForgetQueue {
     /// Idle rows by the part in which a search found them.
     pub(crate) rows_in_parts: Mutex<HashMap<u64, RoaringBitmap>>,
     looks_due: AtomicU32,
@@ -20,7 +20,7 @@ pub(crate) struct Forgetting {
     names_on_disk: AtomicBool,
 }
 
-impl Forgetting {
+impl ForgetQueue {
     /// Records that samples were removed.
     pub(crate) fn samples_went(&self) {
         self.looks_due.store(LOOKS, Ordering::Release);

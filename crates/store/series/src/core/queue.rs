@@ -91,7 +91,7 @@ impl CommitQueue {
     }
 
     /// Blocks until there may be space.
-    pub(super) fn wait_for_room(&self, queue: &mut MutexGuard<'_, QueueState>) {
+    pub(super) fn wait_for_space(&self, queue: &mut MutexGuard<'_, QueueState>) {
         self.room.wait(queue);
     }
 

@@ -13,7 +13,7 @@ use crate::error::WriteError;
 use crate::options::{Ack, TOMBSTONES_MAX};
 use crate::pending::{Pending, Write};
 use crate::record::{self, Tombstone};
-use crate::ticket::{Ticket, TrySubmit};
+use crate::ticket::{QueuedBatch, TrySubmit};
 
 /// The space in the queue for a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,30 +25,34 @@ enum QueueSpace {
 
 impl Core {
     /// Queues a batch. Blocks until there is space.
-    pub(crate) fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+    pub(crate) fn submit(&self, batch: Batch, ack: Ack) -> Result<QueuedBatch, WriteError> {
         let pending = self.prepare(batch, ack)?;
         let mut queue = self.queue.lock();
-        while self.room(&queue)? == QueueSpace::None {
-            self.queue.wait_for_room(&mut queue);
+        while self.check_space(&queue)? == QueueSpace::None {
+            self.queue.wait_for_space(&mut queue);
         }
         Ok(self.enqueue(queue, pending))
     }
 
     /// Queues a batch. The task waits until there is space and all earlier tasks have been served.
-    pub(crate) async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+    pub(crate) async fn submit_async(
+        &self,
+        batch: Batch,
+        ack: Ack,
+    ) -> Result<QueuedBatch, WriteError> {
         let pending = self.prepare(batch, ack)?;
         let mut place = WaitingWriter::new(&self.queue);
-        let queue = poll_fn(|cx| self.poll_room(&mut place, cx)).await?;
+        let queue = poll_fn(|cx| self.poll_space(&mut place, cx)).await?;
         Ok(self.enqueue(queue, pending))
     }
 
-    fn poll_room(
+    fn poll_space(
         &self,
         place: &mut WaitingWriter<'_>,
         cx: &Context<'_>,
     ) -> Poll<Result<MutexGuard<'_, QueueState>, WriteError>> {
         let mut queue = self.queue.lock();
-        if self.room(&queue)? == QueueSpace::Free && place.is_next(&queue) {
+        if self.check_space(&queue)? == QueueSpace::Free && place.is_next(&queue) {
             return Poll::Ready(Ok(queue));
         }
         place.wait(&mut queue, cx.waker());
@@ -58,7 +62,7 @@ impl Core {
     /// Queues a batch if there is space and no other writer waits for space.
     pub(crate) fn try_submit(&self, batch: Batch, ack: Ack) -> Result<TrySubmit, WriteError> {
         let queue = self.queue.lock();
-        let room = self.room(&queue)?;
+        let room = self.check_space(&queue)?;
         if room == QueueSpace::None || queue.has_waiters() {
             return Ok(TrySubmit::Full(batch));
         }
@@ -67,12 +71,12 @@ impl Core {
         let queue = self.queue.lock();
         // The queue may have been closed. If others took the space, this one batch exceeds the
         // limit.
-        self.room(&queue)?;
+        self.check_space(&queue)?;
         Ok(TrySubmit::Queued(self.enqueue(queue, pending)))
     }
 
     /// Queues a delete, which needs no space.
-    pub(crate) fn submit_delete(&self, tombstone: Tombstone) -> Result<Ticket, WriteError> {
+    pub(crate) fn submit_delete(&self, tombstone: Tombstone) -> Result<QueuedBatch, WriteError> {
         self.check_tombstones()?;
         let record = record::delete(&tombstone);
         let (write, ack, slot) = (Write::Delete(tombstone), Ack::Persisted, Arc::default());
@@ -110,7 +114,7 @@ impl Core {
     }
 
     /// Returns whether there is space for a batch, or an error if there never will be.
-    fn room(&self, queue: &QueueState) -> Result<QueueSpace, WriteError> {
+    fn check_space(&self, queue: &QueueState) -> Result<QueueSpace, WriteError> {
         if queue.is_closed() {
             return Err(WriteError::Closed);
         }

@@ -11,7 +11,7 @@ use crate::part::{CHUNK_ROWS_MAX, Entry, Part};
 use crate::query::{Span, planned};
 use crate::record::Tombstone;
 use crate::sharing::{self, Shared};
-use crate::table::{Table, Want, Work};
+use crate::table::{ScratchBuffers, Table, Want};
 
 /// Approximate number of samples in a window. Overlapping chunks of several parts add as many again
 /// per part.
@@ -53,8 +53,8 @@ impl<'a> Rows<'a> {
     /// except for the last.
     pub(super) fn each(
         &self,
-        work: &mut Work,
-        mut take: impl FnMut(&Table, &mut Work) -> Result<(), WriteError>,
+        work: &mut ScratchBuffers,
+        mut take: impl FnMut(&Table, &mut ScratchBuffers) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         let mut windows = self.windows();
         let mut rest: Option<Table> = None;
@@ -89,7 +89,11 @@ impl<'a> Rows<'a> {
 
     /// Returns the merged samples of the parts in a window, without deleted ones. If a later part
     /// has a value of a series that the row shares, that value is valid.
-    fn read(&self, window: TimeRange, work: &mut Work) -> Result<Option<Table>, WriteError> {
+    fn read(
+        &self,
+        window: TimeRange,
+        work: &mut ScratchBuffers,
+    ) -> Result<Option<Table>, WriteError> {
         let mut all: Option<Table> = None;
         for Source { part, own, others } in &self.sources {
             if let Some(all) = &mut all {
@@ -115,7 +119,7 @@ impl<'a> Rows<'a> {
         part: &Part,
         others: &[Option<Entry>],
         window: TimeRange,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<(), WriteError> {
         for (other, entry) in self.shared.iter().zip(others) {
             let Some(entry) = entry else { continue };
@@ -134,7 +138,7 @@ impl<'a> Rows<'a> {
         entry: &Entry,
         window: TimeRange,
         want: Want,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<Table, WriteError> {
         let mut table = part.table_of(entry, window, want, work)?;
         for t in self.tombstones {

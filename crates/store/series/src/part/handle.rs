@@ -13,7 +13,7 @@ use super::open_parts::{OpenParts, Opened, Slot};
 use crate::error::SeriesReadError;
 use crate::head::partition_range;
 use crate::model::TimeRange;
-use crate::table::{Table, Want, Work};
+use crate::table::{ScratchBuffers, Table, Want};
 
 /// Size of a checksum, in bytes.
 const CRC_BYTES: usize = 4;
@@ -142,7 +142,7 @@ impl Part {
         chunk: &ChunkRef,
         want: Want,
         into: &mut Table,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<(), SeriesReadError> {
         let opened = self.opened()?;
         let mut bytes = std::mem::take(&mut work.bytes);
@@ -168,7 +168,7 @@ impl Part {
         row: u32,
         range: TimeRange,
         want: Want,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<Option<Table>, SeriesReadError> {
         let Some(entry) = self.entry(row, Want::None)? else { return Ok(None) };
         self.table_of(&entry, range, want, work).map(Some)
@@ -180,7 +180,7 @@ impl Part {
         entry: &Entry,
         range: TimeRange,
         want: Want,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<Table, SeriesReadError> {
         let mut table = Table::with_columns(want.of(entry.columns));
         for chunk in entry.chunks.iter().filter(|c| range.touches(c.first, c.last)) {
@@ -209,7 +209,7 @@ impl Part {
     fn verify_row(&self, row: u32, found: &mut Vec<SeriesReadError>) {
         let entry = self.entry(row, Want::All);
         let entry = entry.and_then(|e| e.ok_or_else(|| self.odd_index(self.meta.index_at)));
-        let mut work = Work::default();
+        let mut work = ScratchBuffers::default();
         match entry {
             Ok(entry) => found.extend(entry.chunks.iter().filter_map(|chunk| {
                 let mut table = Table::with_columns(entry.columns);

@@ -9,7 +9,7 @@ use super::index;
 use super::meta::{CHUNK_ROWS_MAX, PartMeta, VERSION};
 use crate::error::{WriteError, refused};
 use crate::head::partition_range;
-use crate::table::{Table, Work};
+use crate::table::{ScratchBuffers, Table};
 
 /// Bytes buffered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -62,7 +62,7 @@ impl PartWriter {
         part: usize,
         id: u32,
         table: &Table,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<(), WriteError> {
         let Some(part) = self.parts.get_mut(part).filter(|_| !table.is_empty()) else {
             return Ok(());

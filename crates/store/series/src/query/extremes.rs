@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::grid::Grid;
-use super::piece::Piece;
+use super::piece::SampleRun;
 use super::snapshot::Snapshot;
 use super::summaries::Sink;
 use crate::error::SeriesReadError;
@@ -51,8 +51,8 @@ struct Extremes<'a> {
 impl Extremes<'_> {
     /// Returns true if every step that a chunk touches has an extreme already that no value of the
     /// chunk exceeds. Deleted or superseded samples of the chunk do not matter for that.
-    fn is_within(&self, piece: &Piece) -> bool {
-        let Piece::Chunk(_, chunk, _) = piece else { return false };
+    fn is_within(&self, piece: &SampleRun) -> bool {
+        let SampleRun::Chunk(_, chunk, _) = piece else { return false };
         let Some(Some(own)) = chunk.summaries.first() else { return false };
         let first = self.grid.index(chunk.first.max(self.range.from_ns));
         let last = self.grid.index(chunk.last.min(self.range.to_ns.saturating_sub(1)));
@@ -72,7 +72,7 @@ impl Extremes<'_> {
 }
 
 impl Sink for Extremes<'_> {
-    fn passes_over(&self, pieces: &[Piece]) -> bool {
+    fn passes_over(&self, pieces: &[SampleRun]) -> bool {
         pieces.iter().all(|piece| self.is_within(piece))
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::head::{HeadCell, Stretch, partition_of};
+use crate::head::{ChunkRange, HeadCell, partition_of};
 use crate::model::{ColumnId, TimeRange};
 use crate::part::{ChunkRef, Part};
-use crate::table::{Table, Want, Work};
+use crate::table::{ScratchBuffers, Table, Want};
 
 /// Minimum size in bytes counted per sample, so that samples that compress well are not sorted into
 /// too many runs.
@@ -14,9 +14,9 @@ const SAMPLE_BYTES: usize = 2;
 
 /// A run of samples of one series: a chunk of a part, a stretch of a head, or a sorted block.
 #[derive(Clone)]
-pub(crate) enum Piece {
+pub(crate) enum SampleRun {
     Chunk(Arc<Part>, ChunkRef, ColumnId),
-    Head(Arc<HeadCell>, Stretch, ColumnId),
+    Head(Arc<HeadCell>, ChunkRange, ColumnId),
     Sorted(Arc<Block>),
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Span {
     pub(crate) rows: usize,
 }
 
-impl Piece {
+impl SampleRun {
     /// Returns its times and the maximum number of its samples.
     pub(super) fn span(&self) -> Span {
         match self {
@@ -44,7 +44,7 @@ impl Piece {
     }
 
     /// Adds the partitions of its samples to `into`.
-    pub(super) fn partitions(&self, into: &mut BTreeSet<i64>, work: &mut Work) {
+    pub(super) fn partitions(&self, into: &mut BTreeSet<i64>, work: &mut ScratchBuffers) {
         let span = self.span();
         let (first, last) = (partition_of(span.first), partition_of(span.last));
         into.extend([first, last]);
@@ -67,7 +67,7 @@ pub(crate) struct Block {
 
 impl Block {
     /// Returns its samples in a range, settled.
-    pub(super) fn table(&self, range: TimeRange, work: &mut Work) -> Table {
+    pub(super) fn table(&self, range: TimeRange, work: &mut ScratchBuffers) -> Table {
         let mut table = Table::with_columns(self.columns);
         if table.decode(&self.bytes, Want::All, work).is_none() {
             // This cannot happen: the block was encoded by this process.
@@ -81,6 +81,6 @@ impl Block {
 
     /// Returns its memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of::<Piece>() + self.bytes.len().max(self.rows * SAMPLE_BYTES)
+        size_of::<Self>() + size_of::<SampleRun>() + self.bytes.len().max(self.rows * SAMPLE_BYTES)
     }
 }

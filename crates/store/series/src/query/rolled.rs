@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::grid::Grid;
-use super::piece::Piece;
+use super::piece::SampleRun;
 use super::snapshot::{Snapshot, Source, note};
 use super::summaries::runs;
 use super::windows::{ROWS, Windows, planned};
@@ -15,7 +15,7 @@ use crate::model::{ColumnId, Direction, Summary, TimeRange};
 use crate::part::Part;
 use crate::record::Tombstone;
 use crate::rollup::{self, Buckets, FIELDS};
-use crate::table::{Want, Work};
+use crate::table::{ScratchBuffers, Want};
 
 impl Snapshot {
     /// Returns the snapshot without heads, and with these tombstones only.
@@ -49,7 +49,7 @@ impl Snapshot {
         let source = Source { columns, partition, range: TimeRange::ALL, heads: &[] };
         // Failures are reported when the pieces are read.
         let pieces = self.pieces(&source, &mut None);
-        let blocks: Vec<_> = pieces.iter().map(Piece::span).collect();
+        let blocks: Vec<_> = pieces.iter().map(SampleRun::span).collect();
         let (whole, mut windows) = (source.here(), Vec::new());
         let mut from_ns = whole.from_ns;
         for window in planned(&blocks, whole, ROWS) {
@@ -64,7 +64,7 @@ impl Snapshot {
     }
 
     /// Returns the partitions that may have samples or roll-ups in a range, ascending.
-    pub(super) fn all_partitions(&self, range: TimeRange, heads: &[Piece]) -> BTreeSet<i64> {
+    pub(super) fn all_partitions(&self, range: TimeRange, heads: &[SampleRun]) -> BTreeSet<i64> {
         let mut all = self.partitions(range, heads);
         let alone = self.rollups.iter().filter(|(_, r)| r.meta.alone).map(|(p, _)| *p);
         all.extend(alone.filter(|p| {
@@ -86,7 +86,7 @@ impl Snapshot {
         rollup: &Part,
         of: ColumnId,
         others: &[ColumnId],
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<Buckets, SeriesReadError> {
         let mut own = all_buckets(rollup, of, work)?;
         let applied = rollup.meta.applied;
@@ -110,7 +110,11 @@ impl Snapshot {
 }
 
 /// Returns all buckets of one metric of a row in a roll-up.
-fn all_buckets(rollup: &Part, of: ColumnId, work: &mut Work) -> Result<Buckets, SeriesReadError> {
+fn all_buckets(
+    rollup: &Part,
+    of: ColumnId,
+    work: &mut ScratchBuffers,
+) -> Result<Buckets, SeriesReadError> {
     let fields = FIELDS as u16;
     let Some(from) = of.column.checked_mul(fields) else { return Ok(Buckets::new()) };
     let table = rollup.table(of.row, TimeRange::ALL, Want::Some(from, fields), work)?;
@@ -128,7 +132,7 @@ impl Snapshot {
         &self,
         source: &Source<'_>,
         grid: Grid,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
         torn: &mut Option<SeriesReadError>,
     ) -> Option<Vec<Summary>> {
         let partition = source.partition;
@@ -173,7 +177,7 @@ impl Snapshot {
         rollup: &Part,
         source: &Source<'_>,
         grid: Grid,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
         torn: &mut Option<SeriesReadError>,
     ) -> Vec<Summary> {
         let mut found = Vec::new();

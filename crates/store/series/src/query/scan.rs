@@ -39,8 +39,8 @@ impl Scan {
     }
 
     /// Begins with another series, in the same range. The buffers of this one are used again.
-    pub fn turn_to(&mut self, series: &Series) {
-        self.reading.turn_to(series);
+    pub fn start_series(&mut self, series: &Series) {
+        self.reading.start_series(series);
         self.runs.clear();
     }
 

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::piece::Piece;
+use super::piece::SampleRun;
 use crate::core::{Core, Parts};
 use crate::error::SeriesReadError;
 use crate::head::{HeadCell, partition_of, partition_range};
 use crate::model::{ColumnId, Series, TimeRange};
 use crate::part::Part;
 use crate::record::Tombstone;
-use crate::table::{Table, Want, Work};
+use crate::table::{ScratchBuffers, Table, Want};
 
 /// The parts and heads at one moment. Files stay readable as long as the snapshot exists. Samples
 /// that arrive later may or may not be visible.
@@ -34,12 +34,12 @@ impl Snapshot {
     }
 
     /// Returns the pieces of a series in heads, in the order of arrival.
-    pub(super) fn of_heads(&self, series: &Series, range: TimeRange) -> Vec<Piece> {
+    pub(super) fn of_heads(&self, series: &Series, range: TimeRange) -> Vec<SampleRun> {
         let mut pieces = Vec::new();
         for (cell, of) in self.heads.iter().flat_map(|h| series.columns.iter().map(move |c| (h, c)))
         {
             let stretches = cell.head.read().stretches(of.row, range);
-            pieces.extend(stretches.into_iter().map(|s| Piece::Head(Arc::clone(cell), s, *of)));
+            pieces.extend(stretches.into_iter().map(|s| SampleRun::Head(Arc::clone(cell), s, *of)));
         }
         pieces
     }
@@ -55,9 +55,9 @@ impl Snapshot {
     }
 
     /// Returns the partitions that may have samples in a range, ascending.
-    pub(super) fn partitions(&self, range: TimeRange, heads: &[Piece]) -> BTreeSet<i64> {
+    pub(super) fn partitions(&self, range: TimeRange, heads: &[SampleRun]) -> BTreeSet<i64> {
         let touched = partition_of(range.from_ns)..=partition_of(range.to_ns.saturating_sub(1));
-        let (mut all, mut work) = (BTreeSet::new(), Work::default());
+        let (mut all, mut work) = (BTreeSet::new(), ScratchBuffers::default());
         for piece in heads {
             piece.partitions(&mut all, &mut work);
         }
@@ -73,7 +73,7 @@ impl Snapshot {
         &self,
         source: &Source<'_>,
         torn: &mut Option<SeriesReadError>,
-    ) -> Vec<Piece> {
+    ) -> Vec<SampleRun> {
         let (mut pieces, here) = (Vec::new(), source.here());
         let parts = self.parts.get(&source.partition).into_iter().flatten();
         for (part, of) in parts.flat_map(|p| source.columns.iter().map(move |c| (p, *c))) {
@@ -81,7 +81,7 @@ impl Snapshot {
                 Ok(entry) => {
                     let chunks = entry.unwrap_or_default().chunks.into_iter();
                     let chunks = chunks.filter(|c| here.touches(c.first, c.last));
-                    pieces.extend(chunks.map(|c| Piece::Chunk(Arc::clone(part), c, of)));
+                    pieces.extend(chunks.map(|c| SampleRun::Chunk(Arc::clone(part), c, of)));
                 }
                 Err(e) => note(torn, e),
             }
@@ -93,12 +93,12 @@ impl Snapshot {
     /// Returns the samples of a piece in a range, settled.
     pub(super) fn open_piece(
         &self,
-        piece: &Piece,
+        piece: &SampleRun,
         range: TimeRange,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<Table, SeriesReadError> {
         match piece {
-            Piece::Head(cell, stretch, of) => {
+            SampleRun::Head(cell, stretch, of) => {
                 // Samples that arrived since must not be read in place of samples of another piece.
                 let range = TimeRange {
                     from_ns: range.from_ns.max(stretch.first),
@@ -110,7 +110,7 @@ impl Snapshot {
                 self.hide(&mut table, *of, cell.last());
                 Ok(table)
             }
-            Piece::Chunk(part, chunk, of) => {
+            SampleRun::Chunk(part, chunk, of) => {
                 let mut table = Table::with_columns(chunk.summaries.len().min(1));
                 part.chunk(chunk, Want::One(of.column), &mut table, work)?;
                 if !range.covers(chunk.first, chunk.last) {
@@ -119,7 +119,7 @@ impl Snapshot {
                 self.hide(&mut table, *of, part.meta.position_max);
                 Ok(table)
             }
-            Piece::Sorted(block) => Ok(block.table(range, work)),
+            SampleRun::Sorted(block) => Ok(block.table(range, work)),
         }
     }
 }
@@ -130,7 +130,7 @@ pub(crate) struct Source<'a> {
     pub(crate) columns: &'a [ColumnId],
     pub(crate) partition: i64,
     pub(crate) range: TimeRange,
-    pub(crate) heads: &'a [Piece],
+    pub(crate) heads: &'a [SampleRun],
 }
 
 impl Source<'_> {

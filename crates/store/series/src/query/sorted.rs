@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use super::piece::{Block, Piece};
+use super::piece::{Block, SampleRun};
 use super::snapshot::{Snapshot, note};
 use super::windows::ROWS_OVER;
 use crate::error::SeriesReadError;
 use crate::model::{Direction, TimeRange};
-use crate::table::{Table, Work};
+use crate::table::{ScratchBuffers, Table};
 
 /// Maximum size in bytes per row of a window: 32 MiB for the default window.
 const BYTES_PER_ROW: usize = 512;
@@ -36,12 +36,12 @@ impl Sorted {
     /// Sorts the samples of pieces in a window, or in a part of it at the side where the scan
     /// begins. Windows of about `rows` samples are read from the result.
     pub(super) fn of(
-        pieces: &[Piece],
+        pieces: &[SampleRun],
         window: TimeRange,
         rows: usize,
         direction: Direction,
         snapshot: &Snapshot,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
         torn: &mut Option<SeriesReadError>,
     ) -> Self {
         let mut it = Self { window, blocks: Vec::new(), bytes: 0, lost: Vec::new() };
@@ -71,7 +71,7 @@ impl Sorted {
     }
 
     /// Sorts a run and adds it as blocks.
-    fn add(&mut self, mut run: Table, rows: usize, work: &mut Work) {
+    fn add(&mut self, mut run: Table, rows: usize, work: &mut ScratchBuffers) {
         run.sort_rows();
         let mut begin = 0;
         for end in run.chunk_ends((rows / BLOCKS).clamp(BLOCK_ROWS.0, BLOCK_ROWS.1)) {

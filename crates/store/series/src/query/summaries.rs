@@ -2,19 +2,19 @@
 //! these suffice.
 
 use super::grid::Grid;
-use super::piece::{Piece, Span};
+use super::piece::{SampleRun, Span};
 use super::snapshot::{Snapshot, Source, note};
 use super::windows::{ROWS, Windows};
 use crate::error::{Found, SeriesReadError, partial};
 use crate::model::{Direction, Series, Summary, TimeRange};
 use crate::part::stats::summary_of;
-use crate::table::{Table, Work};
+use crate::table::{ScratchBuffers, Table};
 
 /// A receiver of summaries.
 pub(super) trait Sink {
     /// Returns true if these pieces of one partition cannot change the result, so that they need
     /// not be read.
-    fn passes_over(&self, _pieces: &[Piece]) -> bool {
+    fn passes_over(&self, _pieces: &[SampleRun]) -> bool {
         false
     }
 
@@ -23,9 +23,9 @@ pub(super) trait Sink {
 }
 
 /// Takes all summaries.
-struct Every<F>(F);
+struct AllSummaries<F>(F);
 
-impl<F: FnMut(i64, Summary)> Sink for Every<F> {
+impl<F: FnMut(i64, Summary)> Sink for AllSummaries<F> {
     fn add_summary(&mut self, first_ns: i64, some: Summary) {
         (self.0)(first_ns, some);
     }
@@ -49,7 +49,7 @@ impl<F: FnMut(i64, Summary) -> bool> Steps<F> {
 }
 
 impl<F: FnMut(i64, Summary) -> bool> Sink for Steps<F> {
-    fn passes_over(&self, _pieces: &[Piece]) -> bool {
+    fn passes_over(&self, _pieces: &[SampleRun]) -> bool {
         self.enough
     }
 
@@ -73,7 +73,7 @@ impl Snapshot {
     /// Returns an error with the summary of the readable samples if some cannot be read.
     pub fn summary(&self, series: &Series, range: TimeRange) -> Found<Option<Summary>> {
         let mut all: Option<Summary> = None;
-        let mut sink = Every(|_, some| add(&mut all, some));
+        let mut sink = AllSummaries(|_, some| add(&mut all, some));
         let torn = self.summarize(series, range, Grid::WHOLE, &mut sink);
         partial(all, torn)
     }
@@ -125,7 +125,7 @@ impl Snapshot {
         sink: &mut impl Sink,
     ) -> Option<SeriesReadError> {
         let heads = self.of_heads(series, range);
-        let (mut work, mut torn) = (Work::default(), None);
+        let (mut work, mut torn) = (ScratchBuffers::default(), None);
         for partition in self.all_partitions(range, &heads) {
             let source = Source { columns: &series.columns, partition, range, heads: &heads };
             let mut pieces = self.pieces(&source, &mut torn);
@@ -134,7 +134,7 @@ impl Snapshot {
             }
             let here = source.here();
             let apart = are_apart(&pieces);
-            let known = |p: &Piece| self.chunk_summary(p, here, grid).is_some();
+            let known = |p: &SampleRun| self.chunk_summary(p, here, grid).is_some();
             let summarised = !pieces.is_empty() && apart && pieces.iter().all(known);
             let found = if self.is_alone(partition) || !(summarised || pieces.is_empty()) {
                 self.by_rollup(&source, grid, &mut work, &mut torn)
@@ -163,11 +163,11 @@ impl Snapshot {
     /// Passes on the summaries of one piece: its own, or those of its samples.
     fn emit_summaries(
         &self,
-        piece: &Piece,
+        piece: &SampleRun,
         range: TimeRange,
         grid: Grid,
         sink: &mut impl Sink,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
     ) -> Result<(), SeriesReadError> {
         if let Some((first, some)) = self.chunk_summary(piece, range, grid) {
             sink.add_summary(first, some);
@@ -179,8 +179,13 @@ impl Snapshot {
     }
 
     /// Returns the chunk's own summary with its first time, if it suffices for a range and grid.
-    fn chunk_summary(&self, piece: &Piece, range: TimeRange, grid: Grid) -> Option<(i64, Summary)> {
-        let Piece::Chunk(part, chunk, of) = piece else { return None };
+    fn chunk_summary(
+        &self,
+        piece: &SampleRun,
+        range: TimeRange,
+        grid: Grid,
+    ) -> Option<(i64, Summary)> {
+        let SampleRun::Chunk(part, chunk, of) = piece else { return None };
         let some = chunk.summaries.first().copied().flatten()?;
         let usable = range.covers(chunk.first, chunk.last)
             && grid.together(chunk.first, chunk.last)
@@ -190,10 +195,10 @@ impl Snapshot {
 }
 
 /// Returns true if no two pieces overlap in time.
-fn are_apart(pieces: &[Piece]) -> bool {
+fn are_apart(pieces: &[SampleRun]) -> bool {
     let apart =
         |spans: &[Span]| spans.iter().zip(spans.iter().skip(1)).all(|(a, b)| a.last < b.first);
-    let mut spans: Vec<Span> = pieces.iter().map(Piece::span).collect();
+    let mut spans: Vec<Span> = pieces.iter().map(SampleRun::span).collect();
     // Pieces are usually in order.
     apart(&spans) || {
         spans.sort_unstable();

@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 
-use super::piece::{Piece, Span};
+use super::piece::{SampleRun, Span};
 use super::snapshot::{Snapshot, Source, note};
 use super::sorted::Sorted;
 use crate::error::SeriesReadError;
 use crate::model::{Direction, Series, TimeRange};
-use crate::table::{Table, Work};
+use crate::table::{ScratchBuffers, Table};
 
 /// Approximate number of samples in a window.
 pub(super) const ROWS: usize = 1 << 16;
@@ -22,7 +22,7 @@ pub(super) const ROWS_OVER: usize = 8;
 /// See the module.
 pub(super) struct Windows {
     /// Sources with lower positions first.
-    pieces: Vec<Piece>,
+    pieces: Vec<SampleRun>,
     /// The ranges still to be read, ascending.
     left: VecDeque<TimeRange>,
     rows: usize,
@@ -33,12 +33,12 @@ pub(super) struct Windows {
 
 impl Windows {
     /// Creates windows of about `rows` samples over pieces, sources with lower positions first.
-    pub(super) fn new(pieces: Vec<Piece>, range: TimeRange, rows: usize) -> Self {
+    pub(super) fn new(pieces: Vec<SampleRun>, range: TimeRange, rows: usize) -> Self {
         let all: usize = pieces.iter().map(|piece| piece.span().rows).sum();
         let left = if all <= rows {
             VecDeque::from([range])
         } else {
-            planned(&pieces.iter().map(Piece::span).collect::<Vec<_>>(), range, rows)
+            planned(&pieces.iter().map(SampleRun::span).collect::<Vec<_>>(), range, rows)
         };
         Self { pieces, left, rows, sorted: None, is_sorted: false }
     }
@@ -46,7 +46,7 @@ impl Windows {
     /// Returns the memory for spans of chunks and sorted blocks, in bytes.
     fn bytes(&self) -> usize {
         let sorted = self.sorted.as_ref().map_or(0, |(_, bytes)| *bytes);
-        self.pieces.len() * size_of::<Piece>() + sorted
+        self.pieces.len() * size_of::<SampleRun>() + sorted
     }
 
     /// Returns true if the chunks of a window should be sorted, because the window would be cut and
@@ -64,13 +64,13 @@ impl Windows {
         window: TimeRange,
         snapshot: &Snapshot,
         direction: Direction,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
         torn: &mut Option<SeriesReadError>,
     ) -> TimeRange {
         let rows = self.rows;
         let sorted = Sorted::of(&self.pieces, window, rows, direction, snapshot, work, torn);
         self.leave_out(sorted.lost);
-        let pieces = sorted.blocks.into_iter().map(Piece::Sorted).collect();
+        let pieces = sorted.blocks.into_iter().map(SampleRun::Sorted).collect();
         let windows = Self { is_sorted: true, ..Self::new(pieces, sorted.window, self.rows) };
         self.sorted = Some((Box::new(windows), sorted.bytes));
         sorted.window
@@ -97,7 +97,7 @@ impl Windows {
         &mut self,
         snapshot: &Snapshot,
         direction: Direction,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
         torn: &mut Option<SeriesReadError>,
     ) -> Option<Table> {
         if let Some((sorted, _)) = &mut self.sorted {
@@ -192,7 +192,7 @@ impl Snapshot {
     pub(crate) fn read(
         &self,
         source: &Source<'_>,
-        work: &mut Work,
+        work: &mut ScratchBuffers,
         torn: &mut Option<SeriesReadError>,
     ) -> Table {
         let pieces = self.pieces(source, torn);
@@ -207,11 +207,11 @@ pub(super) struct Reading {
     series: Series,
     range: TimeRange,
     direction: Direction,
-    heads: Vec<Piece>,
+    heads: Vec<SampleRun>,
     partitions: VecDeque<i64>,
     windows: Option<Windows>,
     pub(super) rows: usize,
-    work: Work,
+    work: ScratchBuffers,
     /// A read error that is not reported yet, and the samples that could be read.
     torn: Option<SeriesReadError>,
     table: Option<Table>,
@@ -235,16 +235,16 @@ impl Reading {
             partitions: VecDeque::new(),
             windows: None,
             rows,
-            work: Work::default(),
+            work: ScratchBuffers::default(),
             torn: None,
             table: None,
         };
-        it.turn_to(series);
+        it.start_series(series);
         it
     }
 
     /// Begins with another series. Buffers are kept.
-    pub(super) fn turn_to(&mut self, series: &Series) {
+    pub(super) fn start_series(&mut self, series: &Series) {
         self.series.clone_from(series);
         self.heads = self.snapshot.of_heads(series, self.range);
         self.partitions = self.snapshot.partitions(self.range, &self.heads).into_iter().collect();
@@ -254,7 +254,7 @@ impl Reading {
     /// Returns the memory for spans of chunks and sorted blocks, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let windows = self.windows.as_ref().map_or(0, Windows::bytes);
-        self.heads.len() * size_of::<Piece>() + windows
+        self.heads.len() * size_of::<SampleRun>() + windows
     }
 
     /// Moves to the next partition. Returns `None` after the last one.

@@ -5,7 +5,7 @@ use crate::batch::Batch;
 use crate::error::WriteError;
 use crate::model::WriteOutcome;
 use crate::options::Ack;
-use crate::ticket::{Ticket, TrySubmit};
+use crate::ticket::{QueuedBatch, TrySubmit};
 
 impl Store {
     /// Returns the limit of [`Batch::bytes_max`] below which the log accepts any batch, including
@@ -45,7 +45,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns an error if the batch is invalid, or the store accepts no writes.
-    pub fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+    pub fn submit(&self, batch: Batch, ack: Ack) -> Result<QueuedBatch, WriteError> {
         self.0.core.ensure_marked()?;
         self.0.core.submit(batch, ack)
     }
@@ -54,7 +54,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`Store::submit`].
-    pub async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
+    pub async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<QueuedBatch, WriteError> {
         self.0.core.ensure_marked()?;
         self.0.core.submit_async(batch, ack).await
     }

@@ -27,8 +27,8 @@ struct Integer(Option<i64>);
 
 impl<'de> Deserialize<'de> for Integer {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl Visitor<'_> for Any {
+        struct AnyValue;
+        impl Visitor<'_> for AnyValue {
             type Value = Integer;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a whole number")
@@ -43,7 +43,7 @@ impl<'de> Deserialize<'de> for Integer {
                 Ok(Integer(Some(number)))
             }
         }
-        from.deserialize_any(Any)
+        from.deserialize_any(AnyValue)
     }
 }
 

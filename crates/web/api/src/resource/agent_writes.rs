@@ -6,8 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{AgentId, Record};
 use registry::{
-    AgentEnrolment, AgentQuery, ControlError, Displaced, EnrollError, ForceRules, InsertAgent,
-    Inserted, Life, RegistryError,
+    AgentEnrolment, AgentQuery, ControlError, DisplacedAgents, EnrollError, ForceRules,
+    InsertAgent, Inserted, Life, RegistryError,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -238,8 +238,8 @@ fn quick(call: &Call) -> Result<Answer, Failure> {
 fn insert_agent(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
     let at_us = call.api.options.clock.guarded_us();
     let (mut denied, mut busy) = (Vec::new(), None);
-    let mut record = |displaced: Displaced<'_>| {
-        let Displaced { gone, rekeyed } = displaced;
+    let mut record = |displaced: DisplacedAgents<'_>| {
+        let DisplacedAgents { gone, rekeyed } = displaced;
         let scope = call.scope_of(DELETE);
         let going = || gone.iter().map(|life| life.agent);
         let kept = going().chain(rekeyed).filter(|agent| !scope.holds(*agent));

@@ -23,7 +23,7 @@ use rest::error::Failure;
 use rest::http::call::Call;
 use rest::http::envelope::{Answer, Stream, to_value};
 use rest::http::operation::{
-    AGENTS_LIST, Answering, Handler, Kind, Operation, Shape, Verb, action, query,
+    AGENTS_LIST, Handler, Kind, Operation, OperationFuture, Shape, Verb, action, query,
 };
 use rest::http::pipeline::SSE;
 use rest::http::stream::{self, PieceSender};
@@ -62,7 +62,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     handler: Handler::Waiting(open),
 }];
 
-fn open(call: Arc<Call>) -> Answering {
+fn open(call: Arc<Call>) -> OperationFuture {
     Box::pin(async move {
         let full = || Failure::busy("too many event streams are open", 5);
         let share = call.api.streams.reserve(call.caller.owner(), 1).ok_or_else(full)?;
@@ -70,7 +70,7 @@ fn open(call: Arc<Call>) -> Answering {
         let behind = since.unwrap_or_default();
         let begin = move |call: &Call| {
             let first = read_events(call, behind, since.is_some())?;
-            expect_anybody(call).map(|()| first)
+            expect_existing(call).map(|()| first)
         };
         let first = call.blocking(begin).await??;
         let (sender, body) = stream::body();
@@ -86,7 +86,7 @@ fn open(call: Arc<Call>) -> Answering {
 
 /// Fails unless at least one of the named agents that the caller may see exists or existed; otherwise
 /// the stream would stay empty forever.
-fn expect_anybody(call: &Call) -> Result<(), Failure> {
+fn expect_existing(call: &Call) -> Result<(), Failure> {
     let Some(named) = call.parameters.agents("agents_list") else { return Ok(()) };
     let scope = call.scope();
     let own = |id: &&AgentId| scope.holds(**id) || call.may_gone(&call.caller, **id);
@@ -100,7 +100,7 @@ fn expect_anybody(call: &Call) -> Result<(), Failure> {
 }
 
 /// The result of one poll.
-struct Look {
+struct PollResult {
     /// Text to send.
     text: String,
     /// Arrival number after which the next poll continues.
@@ -110,11 +110,11 @@ struct Look {
 }
 
 /// Sends events until the reader disconnects, loses its permission, or the store fails.
-async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
+async fn feed(call: &Arc<Call>, first: PollResult, sender: &PieceSender) {
     let mut look_now = first;
     let mut quiet = QUIET_LOOKS;
     loop {
-        let Look { text, through, more } = look_now;
+        let PollResult { text, through, more } = look_now;
         quiet += 1;
         let piece = match text {
             text if !text.is_empty() => Some(text),
@@ -144,7 +144,7 @@ async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
 
 /// Returns the events after an arrival number, oldest first. Verifies the token, the user and its roles
 /// each time. Unless `telling`, returns only the current position of the stream.
-fn read_events(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
+fn read_events(call: &Call, behind: u64, telling: bool) -> Result<PollResult, Failure> {
     let caller = call.caller_now()?;
     let agents = agents(call, &caller)?;
     let gaps = caller.scope(call.registry(), GAPS);
@@ -153,7 +153,7 @@ fn read_events(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure>
             .state()
             .changes(call.reader(), &ChangeQuery { limit: 1, ..ChangeQuery::default() })?
             .newest;
-        return Ok(Look { text: String::new(), through: newest, more: false });
+        return Ok(PollResult { text: String::new(), through: newest, more: false });
     }
     let kinds = EventKind::ALL.into_iter().filter(|kind| *kind != EventKind::Other).collect();
     let matches = |event: &StoredEvent| {
@@ -181,7 +181,11 @@ fn read_events(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure>
     })?;
     match failure {
         Some(cause) => Err(cause),
-        None => Ok(Look { text, through: arrived.through, more: arrived.through < arrived.newest }),
+        None => Ok(PollResult {
+            text,
+            through: arrived.through,
+            more: arrived.through < arrived.newest,
+        }),
     }
 }
 

@@ -210,10 +210,10 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
 }
 
 /// The agents to change, and the others with the codes of the reasons.
-type Chosen = (Vec<AgentId>, Vec<(Code, AgentId)>);
+type ChosenAgents = (Vec<AgentId>, Vec<(Code, AgentId)>);
 
 /// Returns the named agents, or all; those that cannot be changed are returned with their codes.
-fn chosen(call: &Call) -> Result<Chosen, Failure> {
+fn chosen(call: &Call) -> Result<ChosenAgents, Failure> {
     if let Some(named) = call.parameters.agents("agents_list") {
         return Ok(choose(call, named));
     }
@@ -224,7 +224,7 @@ fn chosen(call: &Call) -> Result<Chosen, Failure> {
 }
 
 /// Splits named agents into those that can be changed, and the others with their codes.
-fn choose(call: &Call, named: &[AgentId]) -> Chosen {
+fn choose(call: &Call, named: &[AgentId]) -> ChosenAgents {
     let scope = call.scope();
     let mut named = named.to_vec();
     named.sort_unstable();
@@ -271,7 +271,7 @@ fn refusal(call: &Call, id: AgentId, group: &str, single: bool) -> Option<Code> 
 fn add(
     call: &Call,
     group: &str,
-    (mut agents, mut failed): Chosen,
+    (mut agents, mut failed): ChosenAgents,
     named: bool,
 ) -> Result<Answer, Failure> {
     let single = call.parameters.flag("force_single_group");

@@ -89,12 +89,12 @@ fn prune(value: &mut Value) {
 }
 
 /// A document joined with the description of its agent, which replaces the document's own value.
-pub(super) struct Joined<'a> {
+pub(super) struct JoinedDocument<'a> {
     document: Map<String, Value>,
     wazuh: Cow<'a, Value>,
 }
 
-impl<'a> Joined<'a> {
+impl<'a> JoinedDocument<'a> {
     pub(super) fn new(mut document: Map<String, Value>, overlay: &'a Value) -> Self {
         let wazuh = match (document.remove(KEY), overlay) {
             (Some(Value::Object(mut own)), Value::Object(overlay)) => {
@@ -107,7 +107,7 @@ impl<'a> Joined<'a> {
     }
 }
 
-impl Serialize for Joined<'_> {
+impl Serialize for JoinedDocument<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.document.len() + 1))?;
         for (key, value) in &self.document {
@@ -139,10 +139,10 @@ mod tests {
         }) else {
             panic!("an object");
         };
-        let joined = serde_json::to_value(Joined::new(document, &shown)).unwrap();
+        let joined = serde_json::to_value(JoinedDocument::new(document, &shown)).unwrap();
         let wazuh = json!({"agent": agent, "cluster": {"name": "c"}, "schema": {"version": "1"}});
         assert_eq!(joined, json!({"a": 1, "wazuh": wazuh}));
-        let plain = serde_json::to_value(Joined::new(Map::new(), &shown)).unwrap();
+        let plain = serde_json::to_value(JoinedDocument::new(Map::new(), &shown)).unwrap();
         assert_eq!(plain, json!({"wazuh": shown}));
     }
 }

@@ -14,7 +14,7 @@ use rest::http::envelope::Answer;
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The reason why the server does not accept data.
-struct Unready {
+struct UnreadyReason {
     word: &'static str,
     cause: String,
     /// Time of a failure that lasts, microseconds since the epoch.
@@ -44,11 +44,11 @@ fn answer(status: StatusCode, text: String) -> Answer {
 }
 
 /// Returns what is wrong, the gravest first.
-fn unready(call: &Call) -> Vec<Unready> {
+fn unready(call: &Call) -> Vec<UnreadyReason> {
     let mut found = Vec::new();
     if let Some(refusal) = call.commit().refusal() {
         let (word, since_us) = (refusal.word, refusal.since_us);
-        found.push(Unready { word, cause: refusal.cause.to_string(), since_us });
+        found.push(UnreadyReason { word, cause: refusal.cause.to_string(), since_us });
     }
     let Some(stats) = call.api.options.series.as_ref().map(series::Store::stats) else {
         return found;
@@ -61,21 +61,21 @@ fn unready(call: &Call) -> Vec<Unready> {
         };
         let cause = format!("the log of the series store failed: {}: {next}", failure.cause);
         let since_us = Some(failure.since_us);
-        found.push(Unready { word: "series_log_failed", cause, since_us });
+        found.push(UnreadyReason { word: "series_log_failed", cause, since_us });
     }
     if let Some(cause) = stats.trouble {
-        found.push(Unready { word: "series_seal_failed", cause, since_us: None });
+        found.push(UnreadyReason { word: "series_seal_failed", cause, since_us: None });
     }
     found
 }
 
 /// Returns the first word, and all causes if the caller is known.
-fn text(call: &Call, word: &str, unready: &[Unready]) -> String {
+fn text(call: &Call, word: &str, unready: &[UnreadyReason]) -> String {
     let mut text = format!("{word}\n");
     if !is_known(call) {
         return text;
     }
-    for Unready { word, cause, since_us } in unready {
+    for UnreadyReason { word, cause, since_us } in unready {
         let since = since_us.map(|us| format!(" since {}", timestamp::micros(us)));
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{word}{}: {cause}", since.unwrap_or_default());

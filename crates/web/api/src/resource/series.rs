@@ -12,7 +12,7 @@ use rest::error::Failure;
 use rest::http::call::Call;
 use rest::http::envelope::{Answer, JSON, Stream};
 use rest::http::operation::{
-    Access, Answering, Handler, Kind, Operation, Shape, Verb, action, query,
+    Access, Handler, Kind, Operation, OperationFuture, Shape, Verb, action, query,
 };
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -30,7 +30,7 @@ const fn post(
     access: Access,
     body: &'static str,
     shape: Shape,
-    code: fn(Arc<Call>) -> Answering,
+    code: fn(Arc<Call>) -> OperationFuture,
 ) -> Operation {
     Operation {
         verb: Verb::Post,

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::common::{AgentRef, named_agents};
 use super::document_condition::condition;
-use super::overlay::{Joined, Overlays};
+use super::overlay::{JoinedDocument, Overlays};
 use rest::code::Code;
 use rest::error::Failure;
 use rest::http::call::Call;
@@ -64,7 +64,7 @@ pub(crate) struct StateItem<'a> {
     received: String,
     /// The document as the agent sent it, with the server's data of the agent under `wazuh`.
     #[schema(value_type = Object)]
-    document: Joined<'a>,
+    document: JoinedDocument<'a>,
 }
 
 /// Fields of packages that `q` and `sort` may name.
@@ -227,7 +227,7 @@ fn item(
         id: stored.id,
         version: stored.version,
         received: timestamp::micros(stored.received_at_us),
-        document: Joined::new(document, overlay),
+        document: JoinedDocument::new(document, overlay),
     })
 }
 

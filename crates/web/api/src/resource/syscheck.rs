@@ -169,7 +169,7 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     };
     let frame = List::new(Vec::new(), page.total, MESSAGES);
     let rest = limit as usize - page.items.len();
-    let pieces = Pieces {
+    let pieces = RemainingFiles {
         state: Arc::clone(&call.api.state),
         reader: call.reader().clone(),
         query: DocumentQuery { offset: 0, after: Some(next), ..query },
@@ -195,7 +195,7 @@ const MESSAGES: [&str; 3] = [
 ];
 
 /// The remaining files of a streamed list.
-struct Pieces {
+struct RemainingFiles {
     state: Arc<StateStore>,
     reader: Reader,
     query: DocumentQuery,
@@ -203,7 +203,7 @@ struct Pieces {
     selected: Vec<String>,
 }
 
-impl Pieces {
+impl RemainingFiles {
     fn stream(mut self, frame: &List, first: ItemWriter, share: Share) -> Stream {
         stream::list(frame, first.into_bytes(), move || self.next(), share)
     }

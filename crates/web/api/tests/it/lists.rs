@@ -88,7 +88,7 @@ async fn search_matches_every_column_in_its_printed_form() {
     assert_eq!(found(&world, &token, &format!("search={sum}")).await, none);
     world
         .registry
-        .config_told(AgentId(1), registry::ConfigTold { sum: sum.clone(), problem: None });
+        .config_reported(AgentId(1), registry::ReportedConfig { sum: sum.clone(), problem: None });
     assert_eq!(found(&world, &token, &format!("search={sum}")).await, ["001"]);
     // With a further condition, the database is queried and finds the same.
     assert_eq!(found(&world, &token, &format!("search={sum}&q=id>0")).await, ["001"]);

@@ -15,11 +15,11 @@ pub struct Quota {
     all_max: usize,
     /// Limit of each user.
     each_max: usize,
-    taken: Arc<Mutex<Taken>>,
+    taken: Arc<Mutex<SharesInUse>>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct SharesInUse {
     /// Total taken by users, without callers on this machine.
     all: usize,
     each: HashMap<String, usize>,

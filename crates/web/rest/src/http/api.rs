@@ -146,15 +146,15 @@ pub enum ApiError {
 }
 
 /// Data generated from the table of routes.
-pub struct Described {
+pub struct RouteDocuments {
     /// The OpenAPI document.
     pub openapi: Vec<u8>,
     /// Required actions, in the order of the operations.
-    pub needs: Vec<Need>,
+    pub needs: Vec<RequiredAction>,
 }
 
 /// An action that an operation needs.
-pub struct Need {
+pub struct RequiredAction {
     pub action: &'static str,
     /// The type of resource.
     pub resource: &'static str,
@@ -202,8 +202,8 @@ pub struct Api {
     pub digests: moka::sync::Cache<(u64, String, String), (String, String)>,
     /// The OpenAPI document, as bytes.
     pub openapi: Vec<u8>,
-    /// See [`Described::needs`].
-    pub needs: Vec<Need>,
+    /// See [`RouteDocuments::needs`].
+    pub needs: Vec<RequiredAction>,
 }
 
 impl Api {
@@ -212,7 +212,7 @@ impl Api {
         registry: Registry,
         state: Arc<StateStore>,
         commit: Arc<Commit>,
-        described: Described,
+        described: RouteDocuments,
     ) -> Result<Self, ApiError> {
         let generation = registry.token_keys_generation();
         let tokens = Tokens::new(&registry.token_keys()?, generation)?;

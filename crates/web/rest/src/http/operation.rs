@@ -70,7 +70,7 @@ pub const fn action(action: &'static str, resource: &'static str) -> Access {
 
 /// The part of a request that holds a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ParameterLocation {
     Query,
     Path,
 }
@@ -126,7 +126,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameter {
     pub name: &'static str,
-    pub place: Place,
+    pub place: ParameterLocation,
     pub required: bool,
     pub kind: Kind,
     pub about: &'static str,
@@ -134,16 +134,16 @@ pub struct Parameter {
 
 /// Returns an optional query parameter.
 pub const fn query(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
-    Parameter { name, place: Place::Query, required: false, kind, about }
+    Parameter { name, place: ParameterLocation::Query, required: false, kind, about }
 }
 
 /// Returns a required query parameter.
 pub const fn required(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
-    Parameter { name, place: Place::Query, required: true, kind, about }
+    Parameter { name, place: ParameterLocation::Query, required: true, kind, about }
 }
 
 pub const fn path(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
-    Parameter { name, place: Place::Path, required: true, kind, about }
+    Parameter { name, place: ParameterLocation::Path, required: true, kind, about }
 }
 
 /// The shape of an operation's answer, for the description.
@@ -160,7 +160,7 @@ pub enum Shape {
 }
 
 /// The boxed future of an operation.
-pub type Answering = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
+pub type OperationFuture = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
 
 /// The code behind an operation.
 #[derive(Clone, Copy)]
@@ -168,7 +168,7 @@ pub enum Handler {
     /// Reads or writes a store; runs on a blocking thread, a bounded number at once.
     Blocking(fn(&Call) -> Result<Answer, Failure>),
     /// Waits for other work; must not block.
-    Waiting(fn(Arc<Call>) -> Answering),
+    Waiting(fn(Arc<Call>) -> OperationFuture),
 }
 
 /// The prefix of `about` that marks an operation as provided for older clients only.
@@ -225,7 +225,7 @@ impl Operation {
         let own = OWN.iter().any(|path| self.path.starts_with(path));
         let Access::Action { resource, .. } = self.access else { return false };
         let lists = |parameter: &Parameter| {
-            parameter.place == Place::Query
+            parameter.place == ParameterLocation::Query
                 && LISTED_BY_PARAMETER.contains(&(resource, parameter.name))
         };
         !own && (LISTED_BY_ROLE.contains(&resource) || self.parameters().any(lists))

@@ -8,7 +8,7 @@ use model::{AgentId, timestamp};
 
 use crate::code::Code;
 use crate::error::Failure;
-use crate::http::operation::{Kind, Operation, Parameter, Place};
+use crate::http::operation::{Kind, Operation, Parameter, ParameterLocation};
 use crate::limits::PARAMETER_BYTES_MAX;
 
 /// Minimum length of an agent number in a path, digits.
@@ -38,8 +38,9 @@ impl Parameters {
         path: &[(String, String)],
         query: &[(String, String)],
     ) -> Result<Self, Failure> {
-        let known =
-            |name: &str| operation.parameters().any(|p| p.place == Place::Query && p.name == name);
+        let known = |name: &str| {
+            operation.parameters().any(|p| p.place == ParameterLocation::Query && p.name == name)
+        };
         let mut extra: Vec<&str> =
             query.iter().map(|(name, _)| name.as_str()).filter(|name| !known(name)).collect();
         if !extra.is_empty() {
@@ -50,7 +51,7 @@ impl Parameters {
         }
         let mut values = HashMap::new();
         for parameter in operation.parameters() {
-            let source = if parameter.place == Place::Path { path } else { query };
+            let source = if parameter.place == ParameterLocation::Path { path } else { query };
             let given = source.iter().filter(|(name, _)| name == parameter.name);
             let given: Vec<&str> = given.map(|(_, text)| text.as_str()).collect();
             match one_text(operation, parameter, &given)? {

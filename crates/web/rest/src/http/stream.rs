@@ -32,20 +32,20 @@ const PIECE_BYTES: usize = 64 * 1024;
 
 /// Maximum time to wait for a reader.
 #[derive(Clone, Copy)]
-struct Patience {
+struct ReadTimeouts {
     piece: Duration,
     /// Limit for a whole list, and for a whole answer that holds a share of a quota.
     whole: Duration,
 }
 
-const PATIENCE: Patience =
-    Patience { piece: Duration::from_secs(30), whole: Duration::from_mins(10) };
+const PATIENCE: ReadTimeouts =
+    ReadTimeouts { piece: Duration::from_secs(30), whole: Duration::from_mins(10) };
 
 /// The sending half of a body.
 pub struct PieceSender {
     pieces: Sender<Bytes>,
     whole: Arc<AtomicBool>,
-    patience: Patience,
+    patience: ReadTimeouts,
 }
 
 impl PieceSender {
@@ -67,12 +67,12 @@ impl PieceSender {
     }
 }
 
-struct Pieces {
+struct StreamBody {
     waiting: Receiver<Bytes>,
     whole: Arc<AtomicBool>,
 }
 
-impl HttpBody for Pieces {
+impl HttpBody for StreamBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -90,14 +90,14 @@ impl HttpBody for Pieces {
 
 /// Returns a body and the sender of its pieces.
 pub fn body() -> (PieceSender, Body) {
-    patient(PATIENCE)
+    body_with_timeouts(PATIENCE)
 }
 
-fn patient(patience: Patience) -> (PieceSender, Body) {
+fn body_with_timeouts(patience: ReadTimeouts) -> (PieceSender, Body) {
     let (sender, waiting) = channel(PIECES_WAITING_MAX);
     let whole = Arc::new(AtomicBool::new(false));
     let sender = PieceSender { pieces: sender, whole: Arc::clone(&whole), patience };
-    (sender, Body::new(UnsyncBoxBody::new(Pieces { waiting, whole })))
+    (sender, Body::new(UnsyncBoxBody::new(StreamBody { waiting, whole })))
 }
 
 /// Returns a body for bytes in memory. It holds its share of the quota until it is sent or given
@@ -106,7 +106,7 @@ pub fn in_memory(bytes: impl Into<Bytes>, quota: Share) -> Body {
     buffered_body(bytes.into(), quota, PATIENCE)
 }
 
-fn buffered_body(bytes: Bytes, quota: Share, patience: Patience) -> Body {
+fn buffered_body(bytes: Bytes, quota: Share, patience: ReadTimeouts) -> Body {
     let held = Arc::new(Mutex::new(BufferedState { bytes, taken: 0, quota: Some(quota) }));
     tokio::spawn(give_up(Arc::downgrade(&held), patience));
     Body::new(UnsyncBoxBody::new(BufferedBody(held)))
@@ -126,7 +126,7 @@ struct BufferedState {
 
 /// Waits until the body is dropped; if its reader stalls or takes too long, frees its memory and
 /// its share.
-async fn give_up(held: Weak<Mutex<BufferedState>>, patience: Patience) {
+async fn give_up(held: Weak<Mutex<BufferedState>>, patience: ReadTimeouts) {
     let (mut waited, mut taken) = (Duration::ZERO, 0);
     loop {
         sleep(patience.piece).await;
@@ -188,9 +188,9 @@ fn streamed_body(
     first: Vec<u8>,
     next: impl FnMut() -> Result<Option<Vec<u8>>, Failure> + Send + 'static,
     place: Share,
-    patience: Patience,
+    patience: ReadTimeouts,
 ) -> Body {
-    let (sender, body) = patient(patience);
+    let (sender, body) = body_with_timeouts(patience);
     let send = send_list(sender, frame, first, next);
     tokio::spawn(async move {
         let _place = place;
@@ -279,7 +279,7 @@ mod tests {
     #[tokio::test]
     async fn unread_answer_frees_its_quota_and_is_marked_incomplete() {
         let quota = Quota::new(1, 1);
-        let patience = Patience { piece: LITTLE, whole: MINUTE };
+        let patience = ReadTimeouts { piece: LITTLE, whole: MINUTE };
         let body = buffered_body(vec![7; BYTES].into(), whole(&quota).unwrap(), patience);
         given_back(&quota).await;
         assert!(body.collect().await.is_err());
@@ -289,7 +289,7 @@ mod tests {
     async fn unread_list_releases_its_permit() {
         let quota = Quota::new(1, 1);
         let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
-        let patience = Patience { piece: LITTLE, whole: MINUTE };
+        let patience = ReadTimeouts { piece: LITTLE, whole: MINUTE };
         let body = streamed_body(
             Default::default(),
             Vec::new(),
@@ -305,7 +305,7 @@ mod tests {
     async fn list_read_too_slowly_releases_its_permit() {
         let quota = Quota::new(1, 1);
         let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
-        let patience = Patience { piece: MINUTE, whole: LITTLE };
+        let patience = ReadTimeouts { piece: MINUTE, whole: LITTLE };
         let body = streamed_body(
             Default::default(),
             Vec::new(),

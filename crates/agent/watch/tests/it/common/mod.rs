@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use model::{Depth, DirectoryHandles as _, Due, ItemKey};
+use model::{Depth, DirectoryHandles as _, DueCheck, ItemKey};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use watch::{Handles, Incident, Level, Options, WatchState, Watcher, monotonic_ns};
 
@@ -26,7 +26,7 @@ struct Seen {
     names: BTreeMap<Vec<u8>, u64>,
     directories: BTreeMap<Vec<u8>, u64>,
     trees: BTreeMap<Vec<u8>, u64>,
-    batches: Vec<Vec<Due>>,
+    batches: Vec<Vec<DueCheck>>,
     incidents: Vec<Incident>,
     /// True while the checker may take what is due.
     open: bool,
@@ -143,7 +143,7 @@ impl Checker {
     }
 
     /// Returns all batches so far.
-    pub(crate) fn batches(&self) -> Vec<Vec<Due>> {
+    pub(crate) fn batches(&self) -> Vec<Vec<DueCheck>> {
         self.record.seen.lock().batches.clone()
     }
 
@@ -160,7 +160,7 @@ impl Drop for Checker {
     fn drop(&mut self) {
         self.record.seen.lock().stop = true;
         self.record.changed.notify_all();
-        self.watcher.poke();
+        self.watcher.interrupt_wait();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

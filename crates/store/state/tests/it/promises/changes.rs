@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::document::NoNames;
-use model::notification::Seen;
+use model::notification::Detection;
 use model::{
     Actor, ActorUser, AgentId, Attribution, Change, ChangeKind, EventBody, Executable, Fields,
     ItemKey, Kind, Observation, ProcessInfo, Write,
@@ -230,8 +230,12 @@ fn written(id: &str, change: Change, user: &str, executable: &str) -> Write {
         real_user: Some(ActorUser { id: 7, name: user.into() }),
         ..Actor::default()
     };
-    let seen =
-        Seen { first_us: change.found_at_us, notices: 1, actors: vec![actor], ..Seen::default() };
+    let seen = Detection {
+        first_us: change.found_at_us,
+        notices: 1,
+        actors: vec![actor],
+        ..Detection::default()
+    };
     let change = Change { seen: Some(Arc::new(seen)), ..change };
     Write::Event { id: id.into(), body: EventBody::of_change(&change, &NoNames).to_json() }
 }

@@ -78,7 +78,7 @@ const UNKNOWN_NODE: &str = "unknown-node";
 
 /// The fields of an access log line that become known while the request is processed.
 #[derive(Default)]
-struct Seen {
+struct LogFields {
     /// The operation's id.
     operation: Option<&'static str>,
     user: Option<String>,
@@ -100,7 +100,7 @@ async fn handle_request(api: Arc<Api>, route: Route, mut request: Request) -> Re
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let origin = cors::allowed(&api.options.cors_origins, request.headers());
-    let mut seen = Seen::default();
+    let mut seen = LogFields::default();
     let answered = match (named, &route) {
         (Ok(_), Route::Operations(route)) => respond(&api, route, request, &mut seen).await,
         (Ok(_), Route::Prometheus) => Ok(prometheus::respond(&api, request, &mut seen).await),
@@ -142,7 +142,7 @@ async fn respond(
     api: &Arc<Api>,
     route: &Operations,
     request: Request,
-    seen: &mut Seen,
+    seen: &mut LogFields,
 ) -> Result<Response, Failure> {
     let (mut parts, body) = request.into_parts();
     let source = parts.extensions.get::<Source>().copied();
@@ -281,8 +281,8 @@ async fn authenticate(
     reader: &Reader,
 ) -> Result<Caller, Failure> {
     let claims = match who(api, access, source, parts)? {
-        Who::Known(caller) => return Ok(caller),
-        Who::Bearer(claims) => claims,
+        Identified::Known(caller) => return Ok(caller),
+        Identified::Bearer(claims) => claims,
     };
     recognised(api, reader, claims).await
 }
@@ -301,25 +301,30 @@ async fn recognised(
     tokio::task::spawn_blocking(work).await.map_err(|cause| Failure::internal(&cause))?
 }
 
-enum Who {
+enum Identified {
     Known(Caller),
     Bearer(Arc<Claims>),
 }
 
 /// Returns the caller if no token is needed, otherwise the claims of the token.
-fn who(api: &Api, access: Access, source: Option<Source>, parts: &Parts) -> Result<Who, Failure> {
+fn who(
+    api: &Api,
+    access: Access,
+    source: Option<Source>,
+    parts: &Parts,
+) -> Result<Identified, Failure> {
     if let Some(Source::Unix { uid }) = source {
-        return Ok(Who::Known(Caller::Local { uid }));
+        return Ok(Identified::Known(Caller::Local { uid }));
     }
     match access {
-        Access::Open | Access::Login => return Ok(Who::Known(Caller::Anyone)),
+        Access::Open | Access::Login => return Ok(Identified::Known(Caller::Anyone)),
         Access::Loopback if source.is_some_and(Source::is_local) => {
-            return Ok(Who::Known(Caller::Anyone));
+            return Ok(Identified::Known(Caller::Anyone));
         }
         Access::Loopback | Access::User | Access::Action { .. } => {}
     }
     let header = header(parts, &AUTHORIZATION);
-    authentication::claims(&api.tokens, &api.registry, header, api.now_s()).map(Who::Bearer)
+    authentication::claims(&api.tokens, &api.registry, header, api.now_s()).map(Identified::Bearer)
 }
 
 async fn path_parameters(parts: &mut Parts) -> Result<Vec<(String, String)>, Failure> {

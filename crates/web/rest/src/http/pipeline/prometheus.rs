@@ -20,7 +20,7 @@ use listener::{Owner, Source};
 use registry::{Reader, User};
 use tower::ServiceExt as _;
 
-use super::{Seen, admit, body, cors, header, headers, recognised, too_many};
+use super::{LogFields, admit, body, cors, header, headers, recognised, too_many};
 use crate::access::authentication::{basic, claims};
 use crate::access::caller::Caller;
 use crate::error::Failure;
@@ -44,7 +44,7 @@ struct Client {
 }
 
 /// Answers a request.
-pub(super) async fn respond(api: &Arc<Api>, request: Request, seen: &mut Seen) -> Response {
+pub(super) async fn respond(api: &Arc<Api>, request: Request, seen: &mut LogFields) -> Response {
     seen.operation = Some(ID);
     answer(api, request, seen).await.unwrap_or_else(|failure| refused(&failure))
 }
@@ -59,7 +59,11 @@ fn refused(failure: &Failure) -> Response {
     response
 }
 
-async fn answer(api: &Arc<Api>, request: Request, seen: &mut Seen) -> Result<Response, Failure> {
+async fn answer(
+    api: &Arc<Api>,
+    request: Request,
+    seen: &mut LogFields,
+) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     let source = parts.extensions.get::<Source>().copied();
     let origin = cors::allowed(&api.options.cors_origins, &parts.headers);

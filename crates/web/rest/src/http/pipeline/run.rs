@@ -24,7 +24,7 @@ use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::call::{Body, Call, Effect};
 use crate::http::envelope::{Answer, JSON};
-use crate::http::operation::{Access, Answering, Handler, Operation, is_content_type};
+use crate::http::operation::{Access, Handler, Operation, OperationFuture, is_content_type};
 use crate::http::parameters::{Parameters, flag_of};
 
 /// An authenticated request.
@@ -76,7 +76,7 @@ async fn within<T>(
     }
 }
 
-fn crowded() -> Failure {
+fn overloaded() -> Failure {
     Failure::busy("too many requests are waiting", 1)
 }
 
@@ -86,7 +86,7 @@ async fn blocking(
     code: fn(&Call) -> Result<Answer, Failure>,
 ) -> Result<Answer, Failure> {
     let owner = request.caller.owner_at(request.source);
-    let permit = api.permits.acquire(owner).await.ok_or_else(crowded)?;
+    let permit = api.permits.acquire(owner).await.ok_or_else(overloaded)?;
     let api = Arc::clone(api);
     let work = move || {
         // Held until the code ends, even if the request has been answered in the meantime.
@@ -119,12 +119,12 @@ fn block(
 async fn waiting(
     api: &Arc<Api>,
     request: Checked,
-    code: fn(Arc<Call>) -> Answering,
+    code: fn(Arc<Call>) -> OperationFuture,
 ) -> Result<Answer, Failure> {
     let mut permit = None;
     if request.operation.writes() {
         let owner = request.caller.owner_at(request.source);
-        permit = Some(api.write_permits.acquire(owner).await.ok_or_else(crowded)?);
+        permit = Some(api.write_permits.acquire(owner).await.ok_or_else(overloaded)?);
     }
     let task = tokio::spawn(wait(Arc::clone(api), request, code, permit));
     task.await.map_err(|e| Failure::internal(&e))?
@@ -133,7 +133,7 @@ async fn waiting(
 async fn wait(
     api: Arc<Api>,
     request: Checked,
-    code: fn(Arc<Call>) -> Answering,
+    code: fn(Arc<Call>) -> OperationFuture,
     _permit: Option<RequestPermit>,
 ) -> Result<Answer, Failure> {
     let operation = request.operation;
@@ -158,7 +158,7 @@ async fn wait(
 }
 
 /// Converts a panic into a failure, so that the outcome is written to the audit log.
-async fn caught(mut work: Answering) -> Result<Answer, Failure> {
+async fn caught(mut work: OperationFuture) -> Result<Answer, Failure> {
     poll_fn(|context| {
         let step = AssertUnwindSafe(|| work.as_mut().poll(context));
         catch_unwind(step).unwrap_or_else(|_| Poll::Ready(Err(panicked())))
@@ -231,7 +231,7 @@ mod tests {
 
     #[tokio::test]
     async fn panic_in_an_operation_becomes_an_internal_error() {
-        let panics: Answering = Box::pin(async { panic!("on purpose") });
+        let panics: OperationFuture = Box::pin(async { panic!("on purpose") });
         let failure = caught(panics).await.err();
         assert_eq!(failure.and_then(|failure| failure.code), Some(Code::Internal));
     }

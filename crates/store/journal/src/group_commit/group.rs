@@ -48,7 +48,7 @@ impl Generation {
 }
 
 /// The group that takes appends now.
-pub(super) struct Forming {
+pub(super) struct FormingGroup {
     pub(super) generation: Arc<Generation>,
     /// Records, each preceded by its length.
     pub(super) body: Vec<u8>,
@@ -62,7 +62,7 @@ pub(super) struct Forming {
     pub(super) persist: bool,
 }
 
-impl Forming {
+impl FormingGroup {
     pub(super) fn new(body: Vec<u8>) -> Self {
         Self {
             generation: Arc::default(),
@@ -77,7 +77,7 @@ impl Forming {
     }
 
     /// Adds the records of one append.
-    pub(super) fn push(&mut self, records: &[impl AsRef<[u8]>]) -> Ticket {
+    pub(super) fn push(&mut self, records: &[impl AsRef<[u8]>]) -> JoinedAppend {
         let before = self.records;
         for record in records {
             let record = record.as_ref();
@@ -92,7 +92,7 @@ impl Forming {
         }
         self.members += 1;
         let generation = Arc::clone(&self.generation);
-        Ticket { generation, before, records: records.len() as u32 }
+        JoinedAppend { generation, before, records: records.len() as u32 }
     }
 
     /// Returns the group as the writer takes it.
@@ -109,7 +109,7 @@ impl Forming {
 }
 
 /// An append that joined a group.
-pub(super) struct Ticket {
+pub(super) struct JoinedAppend {
     pub(super) generation: Arc<Generation>,
     /// Number of records in the group before those of this append.
     before: u32,
@@ -117,7 +117,7 @@ pub(super) struct Ticket {
     records: u32,
 }
 
-impl Ticket {
+impl JoinedAppend {
     /// Returns this append's part of the result of its group.
     pub(super) fn outcome(
         &self,

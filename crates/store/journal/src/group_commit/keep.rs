@@ -3,14 +3,14 @@
 
 use std::time::Instant;
 
-use super::Gate;
-use super::lead::Written;
+use super::GroupCommit;
+use super::leader::WriteOutcome;
 use crate::error::AppendError;
 use crate::meter::Cost;
 use crate::pool::WriteError;
 use crate::writer::Writer;
 
-impl Gate {
+impl GroupCommit {
     /// Runs an operation on the writer with exclusive access. Afterwards hands over to the group
     /// that formed during it.
     fn exclusively<T>(
@@ -61,7 +61,7 @@ impl Gate {
         let flushed = flush.run();
         let mut writer = self.writer.lock();
         let result = writer.end_flush(&flush, flushed);
-        let written = Written { result, persisted: writer.horizon.position };
+        let written = WriteOutcome { result, persisted: writer.horizon.position };
         drop(writer);
         self.beside.notify_all();
         self.publish(&mut self.state.lock(), written)
@@ -83,7 +83,7 @@ impl Gate {
             if state.busy || state.exclusive_waiters > 0 {
                 state = self.idle.wait(state);
             } else if state.forming.records > 0 && state.poisoned.is_none() {
-                state = self.lead(state);
+                state = self.lead_group(state);
             } else {
                 break;
             }
@@ -108,7 +108,7 @@ impl Gate {
                 state.forming.persist = true;
             }
             if pending && state.may_lead() && (due || state.forming.threads == 0) {
-                state = self.lead(state);
+                state = self.lead_group(state);
             } else if due && !state.busy {
                 state.deadline = None;
                 drop(state);

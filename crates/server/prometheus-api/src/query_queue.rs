@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::refusal::{Refusal, defect, unavailable};
-use crate::stream::{self, Pieces, UNREAD_TIME_MAX};
+use crate::stream::{self, BodySender, UNREAD_TIME_MAX};
 
 /// Longest time of a query, with the time that it waits.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(2);
@@ -22,7 +22,7 @@ pub const WAITING_MAX: usize = 256;
 
 /// The queries of one port.
 #[derive(Clone)]
-pub(crate) struct Turns {
+pub(crate) struct QueryQueue {
     running: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
     pub(crate) memory: Memory,
@@ -41,24 +41,24 @@ impl Client {
 }
 
 /// Tells that the client has left, when it is dropped.
-struct Leaves(Arc<AtomicBool>);
+struct DisconnectGuard(Arc<AtomicBool>);
 
-impl Drop for Leaves {
+impl Drop for DisconnectGuard {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 /// Counts a query that waits.
-struct Waits(Arc<AtomicUsize>);
+struct WaitingCount(Arc<AtomicUsize>);
 
-impl Drop for Waits {
+impl Drop for WaitingCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Turns {
+impl QueryQueue {
     /// Creates the turns of queries that take their memory from a pool.
     pub(crate) fn new(memory: Memory) -> Self {
         let running = Arc::new(Semaphore::new(RUNNING_MAX));
@@ -73,7 +73,7 @@ impl Turns {
     ) -> Result<T, Refusal> {
         let permit = self.permit(timeout).await?;
         let client = Client(Arc::default());
-        let _leaves = Leaves(Arc::clone(&client.0));
+        let _leaves = DisconnectGuard(Arc::clone(&client.0));
         let (send, receive) = oneshot::channel();
         // A client that has left takes no answer.
         start(permit, move || drop(send.send(query(client))))?;
@@ -84,7 +84,7 @@ impl Turns {
     /// piece is there.
     pub(crate) async fn stream(
         &self,
-        query: impl FnOnce(&Pieces) -> Result<(), Refusal> + Send + 'static,
+        query: impl FnOnce(&BodySender) -> Result<(), Refusal> + Send + 'static,
     ) -> Result<Body, Refusal> {
         let permit = self.permit(TIMEOUT).await?;
         let (pieces, answer) = stream::answer(self.unread_time);
@@ -99,7 +99,7 @@ impl Turns {
     async fn permit(&self, timeout: Duration) -> Result<OwnedSemaphorePermit, Refusal> {
         let until = Instant::now() + timeout;
         let waits = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waits(Arc::clone(&self.waiting));
+        let _waiting = WaitingCount(Arc::clone(&self.waiting));
         if waits >= WAITING_MAX {
             return Err(unavailable("too many queries are waiting: ask again later"));
         }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn started<T: Send + 'static>(
-        turns: &Turns,
+        turns: &QueryQueue,
         query: impl FnOnce(Client) -> Result<T, Refusal> + Send + 'static,
     ) -> tokio::task::JoinHandle<Result<T, Refusal>> {
         let turns = turns.clone();
@@ -160,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn queries_wait_for_a_place_and_a_further_one_is_refused() {
-        let turns = Turns::new(Memory::default());
+        let turns = QueryQueue::new(Memory::default());
         let barrier = Arc::new(Barrier::new(RUNNING_MAX + 1));
         let mut queries = Vec::new();
         for _ in 0..RUNNING_MAX {
@@ -184,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn query_sees_that_its_client_has_left() {
-        let turns = Turns::new(Memory::default());
+        let turns = QueryQueue::new(Memory::default());
         let (send, left) = oneshot::channel();
         let request = started(&turns, move |client| {
             wait_until(|| client.is_gone());
@@ -198,9 +198,12 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn unread_stream_gives_its_place_back_and_ends_as_incomplete() {
-        let turns =
-            Turns { unread_time: Duration::from_millis(1), ..Turns::new(Memory::default()) };
-        let endless = |pieces: &Pieces| repeat(()).try_for_each(|()| pieces.send(vec![0; 1000]));
+        let turns = QueryQueue {
+            unread_time: Duration::from_millis(1),
+            ..QueryQueue::new(Memory::default())
+        };
+        let endless =
+            |pieces: &BodySender| repeat(()).try_for_each(|()| pieces.send(vec![0; 1000]));
         let mut body = turns.stream(endless).await.unwrap();
         until(|| turns.running.available_permits() == RUNNING_MAX).await;
         let (mut bytes, mut next) = (0, poll(&mut body).await);
@@ -213,7 +216,7 @@ mod tests {
 
     #[tokio::test]
     async fn stream_ends_as_complete_only_if_its_query_has_ended() {
-        let turns = Turns::new(Memory::default());
+        let turns = QueryQueue::new(Memory::default());
         let early = turns.stream(|_| Err(unavailable("early"))).await.unwrap_err();
         assert_eq!(early, unavailable("early"));
         let failing = turns.stream(|pieces| {
@@ -232,9 +235,9 @@ mod tests {
 
     #[tokio::test]
     async fn stream_sees_that_its_client_has_left() {
-        let turns = Turns::new(Memory::default());
+        let turns = QueryQueue::new(Memory::default());
         let (send, left) = oneshot::channel();
-        let query = move |pieces: &Pieces| {
+        let query = move |pieces: &BodySender| {
             pieces.send(vec![1])?;
             wait_until(pieces.gone());
             let _ = send.send(pieces.send(vec![2]).is_err());

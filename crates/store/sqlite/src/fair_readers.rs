@@ -1,4 +1,4 @@
-//! A fixed number of readers, such as database connections, each lent to one query at a time.
+//! A fixed number of readers, such as database connections, each used by one query at a time.
 //!
 //! One user holds at most all readers but one, so one is always left for the others. A free reader
 //! goes to the waiting query of the user that holds the fewest; among those, to the one that has
@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::limits::READER_WAIT;
 use crate::reader::Reader;
 
-/// Readers that are lent in turn.
+/// Readers that serve waiting queries in a fair order.
 pub(crate) struct Readers<R> {
     count: usize,
     /// Readers that one user may hold.
@@ -107,7 +107,7 @@ impl<R> Readers<R> {
         self.take_reader(asking)?.reader.as_mut().map(work)
     }
 
-    fn take_reader(&self, asking: &Reader) -> Option<Lent<'_, R>> {
+    fn take_reader(&self, asking: &Reader) -> Option<ReaderGuard<'_, R>> {
         let user = asking.user().cloned();
         let end = Instant::now() + self.wait;
         let mut state = self.state.lock();
@@ -128,7 +128,7 @@ impl<R> Readers<R> {
         if !state.free.is_empty() {
             self.changed.notify_all();
         }
-        Some(Lent { readers: self, user, reader: Some(taken?) })
+        Some(ReaderGuard { readers: self, user, reader: Some(taken?) })
     }
 
     /// Runs work while no reader is lent: lends none from now on and waits for those that are.
@@ -165,14 +165,14 @@ impl<R> Drop for Pause<'_, R> {
 }
 
 /// A reader that is given back when dropped.
-pub(crate) struct Lent<'a, R> {
+pub(crate) struct ReaderGuard<'a, R> {
     readers: &'a Readers<R>,
     user: Option<Arc<str>>,
     /// `None` only while it is dropped.
     reader: Option<R>,
 }
 
-impl<R> Drop for Lent<'_, R> {
+impl<R> Drop for ReaderGuard<'_, R> {
     fn drop(&mut self) {
         if let Some(reader) = self.reader.take() {
             self.readers.state.lock().give_back(reader, self.user.as_ref());

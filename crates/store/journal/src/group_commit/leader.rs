@@ -1,30 +1,33 @@
-//! The leader's part of the protocol: steps 2 to 6 in the head of `gate.rs`.
+//! The leader's part of the protocol: steps 2 to 6 in the head of `group_commit.rs`.
 
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::group::{Done, Forming};
-use super::{Gate, State};
+use super::group::{Done, FormingGroup};
+use super::{GroupCommit, State};
 use crate::error::AppendError;
 use crate::pool::WriteError;
 use crate::sync::MutexGuard;
 use crate::writer::Writer;
 
 /// The outcome of an operation on the writer.
-pub(super) struct Written<T> {
+pub(super) struct WriteOutcome<T> {
     pub(super) result: Result<T, WriteError>,
     /// Last position persisted after it.
     pub(super) persisted: u64,
 }
 
-impl Gate {
+impl GroupCommit {
     /// Writes the forming group and sets its result. The caller has checked `State::may_lead` under
     /// the lock that it passes, and gets the lock back.
-    pub(super) fn lead<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    pub(super) fn lead_group<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
         state.busy = true;
         state = self.gather_members(state);
-        let next = Forming::new(std::mem::take(&mut state.spare_body));
+        let next = FormingGroup::new(std::mem::take(&mut state.spare_body));
         let group = std::mem::replace(&mut state.forming, next);
         // Everything that the deadline covers is persisted by this write.
         let deadline = if group.persist { state.deadline.take() } else { None };
@@ -75,7 +78,7 @@ impl Gate {
     }
 
     /// Writes a group as soon as no concurrent flush or archive write prevents it.
-    fn write(&self, group: &Forming) -> Written<Done> {
+    fn write(&self, group: &FormingGroup) -> WriteOutcome<Done> {
         let mut writer = self.writer.lock();
         while writer.must_wait(group.batch()) {
             writer = self.beside.wait(writer);
@@ -87,11 +90,11 @@ impl Gate {
         }
         if let Ok(cost) = &result {
             self.appended.store(writer.next_position - 1, Ordering::Release);
-            self.left.store(writer.room(), Ordering::Relaxed);
+            self.left.store(writer.free_bytes(), Ordering::Relaxed);
             writer.pool.totals.group(group.records, group.payload);
             writer.pool.totals.cost(cost);
         }
-        Written {
+        WriteOutcome {
             result: result.map(|cost| Done { first, records: group.records, cost }),
             persisted: writer.horizon.position,
         }
@@ -101,19 +104,19 @@ impl Gate {
     pub(super) fn with_writer<T>(
         &self,
         operation: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
-    ) -> Written<T> {
+    ) -> WriteOutcome<T> {
         let mut writer = self.writer.lock();
         while writer.is_archiving() || writer.flushing.is_some() {
             writer = self.beside.wait(writer);
         }
-        Written { result: operation(&mut writer), persisted: writer.horizon.position }
+        WriteOutcome { result: operation(&mut writer), persisted: writer.horizon.position }
     }
 
     /// Publishes the persisted position after an operation, or poisons the gate if it failed.
     pub(super) fn publish<T>(
         &self,
         state: &mut State,
-        written: Written<T>,
+        written: WriteOutcome<T>,
     ) -> Result<T, AppendError> {
         match written.result {
             Ok(done) => {
@@ -133,7 +136,7 @@ impl Gate {
     pub(super) fn poison(&self, state: &mut State, why: String) -> AppendError {
         state.poisoned.get_or_insert(why.clone());
         let error = AppendError::Poisoned(why);
-        let forming = std::mem::replace(&mut state.forming, Forming::new(Vec::new()));
+        let forming = std::mem::replace(&mut state.forming, FormingGroup::new(Vec::new()));
         forming.generation.finish(Err(error.clone()));
         self.work.notify_all();
         self.idle.notify_all();

@@ -66,11 +66,11 @@ use std::time::{Duration, Instant};
 
 mod group;
 mod keep;
-mod lead;
+mod leader;
 #[cfg(all(test, feature = "loom"))]
 mod model;
 
-use group::{Forming, Ticket};
+use group::{FormingGroup, JoinedAppend};
 
 use crate::error::AppendError;
 use crate::meter::AppendOutcome;
@@ -83,7 +83,7 @@ const LEFT_BYTES_MIN: u64 = 4 << 10;
 
 struct State {
     /// The group that takes appends now.
-    forming: Forming,
+    forming: FormingGroup,
     /// Set while a leader, or an operation with exclusive access, uses the writer.
     busy: bool,
     /// Number of callers waiting for exclusive access. No leader is elected while it is above zero.
@@ -108,7 +108,7 @@ struct State {
 }
 
 /// The group commit of one open journal. See the module.
-pub(crate) struct Gate {
+pub(crate) struct GroupCommit {
     state: Mutex<State>,
     writer: Mutex<Writer>,
     flush: Mutex<()>,
@@ -144,7 +144,7 @@ pub(crate) struct Gate {
 impl State {
     fn new() -> Self {
         Self {
-            forming: Forming::new(Vec::new()),
+            forming: FormingGroup::new(Vec::new()),
             busy: false,
             exclusive_waiters: 0,
             members_wanted: 0,
@@ -174,7 +174,7 @@ impl State {
     }
 }
 
-impl Gate {
+impl GroupCommit {
     pub(crate) fn new(writer: Writer, append_bytes_max: usize) -> Self {
         let last = writer.next_position - 1;
         let options = &writer.options;
@@ -236,10 +236,10 @@ impl Gate {
         let mut state = self.state.lock();
         loop {
             state.usable()?;
-            if self.has_room(&state, bytes) {
+            if self.has_space(&state, bytes) {
                 break;
             }
-            state = if state.may_lead() { self.lead(state) } else { self.room.wait(state) };
+            state = if state.may_lead() { self.lead_group(state) } else { self.room.wait(state) };
         }
         let ticket = self.join(&mut state, records, durability);
         state.forming.threads += 1;
@@ -250,7 +250,7 @@ impl Gate {
             // Another leader may have taken the group: that leader sets the result.
             let still_forms = Arc::ptr_eq(&state.forming.generation, &ticket.generation);
             state = if still_forms && state.may_lead() {
-                self.lead(state)
+                self.lead_group(state)
             } else {
                 ticket.generation.done.wait(state)
             };
@@ -295,19 +295,19 @@ impl Gate {
         records: &[Vec<u8>],
         bytes: usize,
         durability: Durability,
-    ) -> Poll<Result<Ticket, AppendError>> {
+    ) -> Poll<Result<JoinedAppend, AppendError>> {
         let mut state = self.state.lock();
         if let Err(e) = state.usable() {
             return Poll::Ready(Err(e));
         }
-        if !self.has_room(&state, bytes) {
+        if !self.has_space(&state, bytes) {
             state.room_wakers.push(cx.waker().clone());
             return Poll::Pending;
         }
         let ticket = self.join(&mut state, records, durability);
         ticket.generation.register(cx.waker());
         if state.may_lead() && !self.threaded {
-            drop(self.lead(state));
+            drop(self.lead_group(state));
         } else if state.may_lead() && state.forming.members == 1 {
             // Only the first member notifies the journal's thread. If a leader is busy, it hands
             // over when it is done.
@@ -330,7 +330,7 @@ impl Gate {
     }
 
     /// Returns true if the forming group has space for an append of `bytes`. An empty one has.
-    fn has_room(&self, state: &State, bytes: usize) -> bool {
+    fn has_space(&self, state: &State, bytes: usize) -> bool {
         let bytes_max = self.in_flight_bytes_max.min(self.append_bytes_max);
         state.forming.records == 0 || state.forming.body.len() + bytes <= bytes_max
     }
@@ -341,7 +341,7 @@ impl Gate {
         state: &mut State,
         records: &[impl AsRef<[u8]>],
         durability: Durability,
-    ) -> Ticket {
+    ) -> JoinedAppend {
         let ticket = state.forming.push(records);
         match durability {
             Durability::Persist => state.forming.persist = true,

@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 
 use crate::config::AgentSettings;
 use crate::group;
-use crate::shared::{Begin, Ended, ScanCommand, Shared};
+use crate::shared::{Begin, EndReason, ScanCommand, Shared};
 
 /// Most rescan commands that wait for a scan.
 const RESCANS_MAX: usize = 16;
@@ -41,7 +41,7 @@ pub(super) async fn run(
 ) {
     let refused = Some(shared.syncer.config().refused).filter(|sum| !sum.is_empty());
     let taken = shared.rescans.lock().iter().copied().collect();
-    let mut heart = Heart {
+    let mut heart = Heartbeats {
         shared,
         own,
         taken,
@@ -82,7 +82,7 @@ pub(super) async fn run(
     }
 }
 
-struct Heart {
+struct Heartbeats {
     shared: Arc<Shared>,
     /// Numbers of accepted commands, at most [`TAKEN_MAX`].
     taken: VecDeque<u64>,
@@ -95,13 +95,13 @@ struct Heart {
     /// Digest of a configuration that is not fetched again unless a command asks for it.
     refused: Option<String>,
     /// Configuration that could not be fetched or stored, and is retried.
-    later: Option<Later>,
+    later: Option<ConfigRetry>,
     /// Reason why a check was due at the last heartbeat.
     check_due: Option<&'static str>,
 }
 
 /// The retry of a configuration that was not fetched, or not stored.
-struct Later {
+struct ConfigRetry {
     sum: String,
     /// Consecutive failures.
     failures: u32,
@@ -109,7 +109,7 @@ struct Later {
 }
 
 /// The result of fetching the groups' configuration.
-enum Followed {
+enum ConfigFetch {
     /// It is in use already.
     Same,
     /// It was stored, and the agent must restart with it.
@@ -117,11 +117,11 @@ enum Followed {
     /// It was refused.
     Refused(String),
     /// It could not be fetched.
-    Later(Wish),
+    Later(NoConfig),
 }
 
 /// The server's answer when it sends no configuration.
-enum Wish {
+enum NoConfig {
     /// The delay before the next request, if the server gave one.
     After(Option<Duration>),
     /// The server has none for this agent; the reason.
@@ -136,7 +136,7 @@ enum Outcomes {
     Left,
 }
 
-impl Heart {
+impl Heartbeats {
     /// Returns the delay after a heartbeat without an answer: at least the interval, and at least
     /// the delay that the server asked for.
     fn pause(&mut self, every: Duration, error: &SyncError) -> Duration {
@@ -147,15 +147,15 @@ impl Heart {
     }
 
     /// Sends one heartbeat, executes the commands of its answer and follows its configuration.
-    /// After an error the outcomes stay queued, and the caller retries after [`Heart::pause`].
+    /// After an error the outcomes stay queued, and the caller retries after [`Heartbeats::pause`].
     async fn beat(&mut self, action: ControlAction) -> Result<Outcomes, SyncError> {
         let outcomes = first(&self.shared.outcomes.lock());
         match self.shared.syncer.heartbeat(action, &outcomes).await {
             Ok(answer) => {
-                let left = self.drop_told(outcomes.len());
+                let left = self.drop_reported(outcomes.len());
                 let restarting = self.shared.restarting.load(Ordering::SeqCst);
                 if outcomes.iter().any(|outcome| outcome.id == restarting) {
-                    let _ = self.shared.ended.try_send(Ended::Restart);
+                    let _ = self.shared.ended.try_send(EndReason::Restart);
                 }
                 let failures = std::mem::take(&mut self.failures);
                 if !self.shared.connected.send_replace(true) {
@@ -175,7 +175,7 @@ impl Heart {
                 }
                 let due = self.shared.syncer.check_due();
                 if due.is_some() && due != self.check_due {
-                    self.shared.tell.notify_one();
+                    self.shared.report.notify_one();
                 }
                 self.check_due = due;
                 Ok(left)
@@ -191,7 +191,7 @@ impl Heart {
     }
 
     /// Drops the first outcomes, which were acknowledged; others may have been added since.
-    fn drop_told(&self, count: usize) -> Outcomes {
+    fn drop_reported(&self, count: usize) -> Outcomes {
         let mut outcomes = self.shared.outcomes.lock();
         outcomes.drain(..count);
         if outcomes.is_empty() { Outcomes::AllSent } else { Outcomes::Left }
@@ -240,19 +240,21 @@ impl Heart {
                 Ok(())
             }
             "configure" => match self.follow().await {
-                Followed::Same => {
+                ConfigFetch::Same => {
                     self.report_outcome(done_outcome(command.id, "it runs already"));
                     Ok(())
                 }
-                Followed::Stored => {
+                ConfigFetch::Stored => {
                     // The restarted agent reports it.
                     self.report_outcome(done_outcome(command.id, "stored, and run from now on"));
-                    let _ = self.shared.ended.try_send(Ended::Configured);
+                    let _ = self.shared.ended.try_send(EndReason::Configured);
                     Ok(())
                 }
-                Followed::Refused(detail) | Followed::Later(Wish::None(detail)) => Err(detail),
+                ConfigFetch::Refused(detail) | ConfigFetch::Later(NoConfig::None(detail)) => {
+                    Err(detail)
+                }
                 // Not accepted: the server sends it again.
-                Followed::Later(Wish::After(_)) => return,
+                ConfigFetch::Later(NoConfig::After(_)) => return,
             },
             other => Err(format!("this agent knows no command {other}")),
         };
@@ -264,16 +266,21 @@ impl Heart {
 }
 
 /// Returns true unless a retry for this digest is scheduled for later.
-fn is_due(later: Option<&Later>, wanted: &str) -> bool {
+fn is_due(later: Option<&ConfigRetry>, wanted: &str) -> bool {
     later.is_none_or(|later| later.sum != wanted || Instant::now() >= later.due)
 }
 
 /// Returns a retry with a delay that grows with each failure, since the text may have megabytes.
-fn put_off(before: Option<Later>, wanted: &str, wish: Option<Duration>, random: u64) -> Later {
+fn put_off(
+    before: Option<ConfigRetry>,
+    wanted: &str,
+    wish: Option<Duration>,
+    random: u64,
+) -> ConfigRetry {
     let before = before.filter(|later| later.sum == wanted);
     let failures = before.map_or(0, |later| later.failures.saturating_add(1));
     let due = Instant::now() + backoff::delay(failures, random, wish);
-    Later { sum: wanted.to_owned(), failures, due }
+    ConfigRetry { sum: wanted.to_owned(), failures, due }
 }
 
 /// Returns the first outcomes, as many as one heartbeat holds.
@@ -293,7 +300,7 @@ fn fitting(outcomes: &[ControlOutcome]) -> usize {
     outcomes.iter().take_while(fits).count().max(outcomes.len().min(1))
 }
 
-impl Heart {
+impl Heartbeats {
     fn report_outcome(&self, outcome: ControlOutcome) {
         self.shared.outcomes.lock().push(outcome);
         self.shared.beat.notify_one();
@@ -312,10 +319,10 @@ impl Heart {
             }
         } else if self.refused.as_deref() != Some(wanted) && is_due(self.later.as_ref(), wanted) {
             match self.follow().await {
-                Followed::Stored => _ = self.shared.ended.try_send(Ended::Configured),
-                Followed::Later(Wish::After(wish)) => self.put_off(wanted, wish),
-                Followed::Later(Wish::None(_)) => self.put_off(wanted, None),
-                Followed::Same | Followed::Refused(_) => {}
+                ConfigFetch::Stored => _ = self.shared.ended.try_send(EndReason::Configured),
+                ConfigFetch::Later(NoConfig::After(wish)) => self.put_off(wanted, wish),
+                ConfigFetch::Later(NoConfig::None(_)) => self.put_off(wanted, None),
+                ConfigFetch::Same | ConfigFetch::Refused(_) => {}
             }
         }
     }
@@ -336,26 +343,26 @@ impl Heart {
     }
 
     /// Fetches the configuration of the groups, and stores it if this agent can run with it.
-    async fn follow(&mut self) -> Followed {
+    async fn follow(&mut self) -> ConfigFetch {
         let answer = match self.shared.syncer.fetch_config().await {
             Ok(answer) => answer,
             Err(error) => {
                 self.not_had(&error.to_string());
-                return Followed::Later(match error {
+                return ConfigFetch::Later(match error {
                     SyncError::Refused { word, detail, .. } if word == NO_CONFIGURATION => {
-                        Wish::None(detail)
+                        NoConfig::None(detail)
                     }
-                    other => Wish::After(other.retry_after()),
+                    other => NoConfig::After(other.retry_after()),
                 });
             }
         };
         let config = self.shared.syncer.config();
         if answer.sum == config.sum {
-            return Followed::Same;
+            return ConfigFetch::Same;
         }
         if settings::sum(&answer.text) != answer.sum {
             self.not_had("it did not arrive as it was sent");
-            return Followed::Later(Wish::After(None));
+            return ConfigFetch::Later(NoConfig::After(None));
         }
         let own = self.own.clone();
         let taken =
@@ -364,11 +371,11 @@ impl Heart {
             Ok(Ok(())) => {
                 info!(sum = answer.sum, "the groups' configuration is stored");
                 self.ending = true;
-                return Followed::Stored;
+                return ConfigFetch::Stored;
             }
-            Ok(Err(Taken::Unusable(problem))) => (problem, false),
-            Ok(Err(Taken::NotStored(problem))) => (problem, true),
-            Err(_) => return Followed::Later(Wish::After(None)),
+            Ok(Err(ConfigError::Unusable(problem))) => (problem, false),
+            Ok(Err(ConfigError::NotStored(problem))) => (problem, true),
+            Err(_) => return ConfigFetch::Later(NoConfig::After(None)),
         };
         let detail = format!("{problem:#}");
         if config.refused != answer.sum || config.detail != detail {
@@ -386,21 +393,21 @@ impl Heart {
             self.shared.beat.notify_one();
         }
         self.shared.syncer.note_config(report);
-        Followed::Refused(detail)
+        ConfigFetch::Refused(detail)
     }
 }
 
 /// The reason why a configuration is not used.
-enum Taken {
+enum ConfigError {
     Unusable(anyhow::Error),
     NotStored(anyhow::Error),
 }
 
-fn store_group_config(own: &AgentSettings, text: &str) -> Result<(), Taken> {
+fn store_group_config(own: &AgentSettings, text: &str) -> Result<(), ConfigError> {
     if !text.is_empty() {
-        group::overlay(own, text).map_err(Taken::Unusable)?;
+        group::overlay(own, text).map_err(ConfigError::Unusable)?;
     }
-    group::store(&own.folder, text).map_err(Taken::NotStored)
+    group::store(&own.folder, text).map_err(ConfigError::NotStored)
 }
 
 fn failed(id: u64, detail: String) -> ControlOutcome {
@@ -417,7 +424,7 @@ mod tests {
 
     #[test]
     fn failed_config_fetch_backs_off_per_digest() {
-        let mut later: Option<Later> = None;
+        let mut later: Option<ConfigRetry> = None;
         let mut longest = Duration::ZERO;
         for failures in 0..20 {
             let next = put_off(later.take(), "a", None, u64::MAX);

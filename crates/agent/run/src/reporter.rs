@@ -1,6 +1,6 @@
 //! Reporting to the server: a cycle whenever something is pending, a check when one is due.
 //!
-//! A *pass* ([`Teller::pass`]) runs at least once a minute, and whenever [`Shared::tell`] is
+//! A *pass* ([`Reporter::pass`]) runs at least once a minute, and whenever [`Shared::report`] is
 //! notified: after every scan, after a scan of packages that found a change, and when a heartbeat
 //! reports a reason for a check. It does these steps, and ends at the first one that cannot be done
 //! yet. The end of the scan that it waits for starts the next pass.
@@ -27,14 +27,14 @@ use std::time::Duration;
 
 use env::random::{Random as _, SystemRandom};
 use queue::QueueError;
-use sync::{CycleReport, Surplus, SyncError, backoff};
+use sync::{CycleReport, SurplusPolicy, SyncError, backoff};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::config::SyncConfig;
 use crate::datasets::DatasetKind;
-use crate::lost::{self, Settled};
+use crate::lost::{self, DatasetReadiness};
 use crate::notes;
 use crate::packages::{self, Reading};
 use crate::shared::{Shared, now_us};
@@ -69,7 +69,7 @@ pub(super) async fn run(
         }
     };
     let held_until = shared.clock.monotonic() + HELD_FOR;
-    let mut teller = Teller {
+    let mut teller = Reporter {
         shared,
         check_at,
         check_interval: config.check_interval,
@@ -81,7 +81,7 @@ pub(super) async fn run(
     let mut ready = Instant::now();
     loop {
         let notified = async {
-            teller.shared.tell.notified().await;
+            teller.shared.report.notified().await;
             tokio::time::sleep_until(ready).await;
         };
         tokio::select! {
@@ -108,7 +108,7 @@ async fn until_check(shared: &Arc<Shared>, interval: Duration) -> Result<Duratio
     Ok(interval.saturating_sub(Duration::from_micros(now_us.saturating_sub(last_us.await?))))
 }
 
-struct Teller {
+struct Reporter {
     shared: Arc<Shared>,
     /// Time at which the next check is due by its interval.
     check_at: Instant,
@@ -162,7 +162,7 @@ impl Check {
     }
 }
 
-impl Teller {
+impl Reporter {
     /// Runs a pass. Returns the delay before the next one.
     async fn pass_or_backoff(&mut self) -> Duration {
         match self.pass().await {
@@ -178,7 +178,7 @@ impl Teller {
 
     /// Runs one pass; see the module documentation.
     async fn pass(&mut self) -> Result<(), SyncError> {
-        self.shared.syncer.greet().await?;
+        self.shared.syncer.send_startup().await?;
         if self.shared.syncer.check_due().is_some()
             && self.shared.clock.monotonic() < self.held_until
             && !self.has_scanned().await?
@@ -187,7 +187,7 @@ impl Teller {
         }
         let mut settled = Vec::new();
         for kind in DatasetKind::ALL {
-            if lost::compare_if_due(&self.shared, kind).await? == Settled::Yes {
+            if lost::compare_if_due(&self.shared, kind).await? == DatasetReadiness::Yes {
                 settled.push(kind);
             }
         }
@@ -319,7 +319,7 @@ impl Teller {
 
     /// Returns what a check does with documents that only the server holds; `None` if the dataset
     /// cannot be checked.
-    async fn surplus(&self, kind: DatasetKind) -> Result<Option<Surplus>, SyncError> {
+    async fn surplus(&self, kind: DatasetKind) -> Result<Option<SurplusPolicy>, SyncError> {
         let shared = &self.shared;
         // If the groups' configuration was refused, the agent may watch less than it should.
         let refused = !shared.syncer.config().refused.is_empty();
@@ -333,8 +333,8 @@ impl Teller {
         };
         Ok(match reading {
             Reading::Never => None,
-            Reading::Outdated => Some(Surplus::Keep),
-            Reading::Current => Some(Surplus::Remove),
+            Reading::Outdated => Some(SurplusPolicy::Keep),
+            Reading::Current => Some(SurplusPolicy::Remove),
         })
     }
 
