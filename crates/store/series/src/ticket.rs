@@ -41,7 +41,7 @@ pub struct QueuedBatch(pub(crate) Arc<Slot>);
 
 impl std::fmt::Debug for QueuedBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Ticket(..)")
+        f.write_str("QueuedBatch(..)")
     }
 }
 
