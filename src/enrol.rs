@@ -6,14 +6,14 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use client::ImportArgs;
-use console::Console;
 use registry::{AuditOutcome, Reader, Registry, WriteContext};
+use service::Console;
 use sync::{EnrollOptions, IdentityFolder, SyncError};
 
 use crate::cli::{EnrollArgs, TokenArgs};
 use crate::config::{self, AgentConfig, AgentsConfig, ServerConfig};
-use crate::folder::{DataFolder, expect_no_server};
 use crate::server;
+use folder::{DataFolder, expect_no_server};
 
 /// Creates an enrolment token. A server may be running.
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {

@@ -1,20 +1,15 @@
-//! `holdfast journal follow` and `promote`, and the server's own files for its followers.
+//! `holdfast journal follow` and `promote`.
 
-use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use client::Client;
-use replication::follow::{self, FollowOptions, FollowerFolder, Marker, ServerAddress};
-use replication::{Part, SeedSource};
+use replication::follow::{self, FollowOptions, Marker, ServerAddress};
 use service::Stop;
-use state::StateStore;
 
-use crate::backup;
 use crate::cli::{FollowArgs, PromoteArgs};
-use crate::folder::{DataFolder, is_there};
-use console::Console;
+use folder::{DataFolder, follower_folder, is_there};
+use service::Console;
 
 /// `holdfast journal follow`.
 pub(crate) async fn follow(args: FollowArgs) -> anyhow::Result<()> {
@@ -67,17 +62,6 @@ pub(crate) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn follower_folder(folder: &DataFolder) -> FollowerFolder {
-    FollowerFolder {
-        path: folder.path().to_owned(),
-        journal: folder.journal(),
-        state_db: folder.state_db(),
-        registry_db: folder.registry_db(),
-        keys: folder.keys(),
-        restored_marker: folder.restored_marker(),
-    }
-}
-
 /// Returns a running server's report of its followers, or the marker of a folder that follows; for
 /// `holdfast journal stat`.
 pub(crate) async fn status(folder: &Path) -> anyhow::Result<serde_json::Value> {
@@ -90,34 +74,4 @@ pub(crate) async fn status(folder: &Path) -> anyhow::Result<serde_json::Value> {
     }
     // A killed server leaves its socket; then there are no followers to report.
     Ok(Client::local(&socket)?.get(&["journal", "followers"], &[]).await.unwrap_or_default())
-}
-
-/// Copies of a server's own files.
-pub(crate) struct ServerFiles {
-    pub(crate) folder: DataFolder,
-    pub(crate) state: Arc<StateStore>,
-}
-
-impl SeedSource for ServerFiles {
-    fn copy(&self, part: Part, to: &Path) -> Result<Vec<String>, String> {
-        self.copy_to(part, &DataFolder::new(to)).map_err(|e| format!("{e:#}"))
-    }
-}
-
-impl ServerFiles {
-    fn copy_to(&self, part: Part, to: &DataFolder) -> anyhow::Result<Vec<String>> {
-        let mut names = Vec::new();
-        if part == Part::All {
-            self.state.backup_to(&to.state_db()).context("state")?;
-            names.push("state.db".to_owned());
-            backup::copy_folder(&self.folder.keys(), &to.keys())?;
-            for entry in fs::read_dir(to.keys())? {
-                names.push(format!("keys/{}", entry?.file_name().to_string_lossy()));
-            }
-        }
-        // Copy the registry after the state, so that every agent in the state is also registered.
-        backup::copy_database(&self.folder.registry_db(), &to.registry_db())?;
-        names.push("registry.db".to_owned());
-        Ok(names)
-    }
 }

@@ -20,9 +20,9 @@ use crate::cli::LogFormat;
 /// Log targets that a filter may name: our crates, and dependencies that log connections.
 #[rustfmt::skip] // One name a line would fill a page.
 const PARTS: &[&str] = &[
-    "api", "attribution", "budget", "client", "codec", "commit", "console", "control", "detect",
+    "api", "attribution", "budget", "client", "codec", "commit", "control", "detect",
     "dirty", "env", "explain", "holdfast", "host", "ingest", "journal", "link", "listener", "model", "observe",
-    "page", "prometheus_api", "promql", "promql_syntax", "promql_values", "query", "queue", "realtime", "registry", "replication", "rest", "run", "scan", "security", "series", "service", "sessions",
+    "page", "prometheus_api", "promql", "promql_syntax", "query", "queue", "realtime", "registry", "replication", "rest", "run", "scan", "security", "series", "service", "sessions",
     "settings", "sigma", "silence", "sqlite", "state", "sync", "telemetry", "watch", "writers",
     "h2", "hyper", "hyper_util", "reqwest", "rustls", "tower",
 ];

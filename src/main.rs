@@ -1,28 +1,25 @@
 //! `holdfast`: assembly of the crates into one program. Each command has its own file;
 //! `ARCHITECTURE.md` states the guarantees.
 
-mod agent_db;
-mod backup;
 mod cli;
 mod clock;
 mod config;
 mod enrol;
-mod folder;
 mod follow;
-mod inspect;
 mod logging;
 mod manual;
 mod open_files;
 mod roles;
+mod scan_command;
 mod series;
 mod server;
 mod up;
-mod upkeep;
 mod user;
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser as _;
 use client::{AgentsArgs, AgentsCommand, FleetCommand, UsersArgs, UsersCommand};
 
@@ -87,7 +84,7 @@ fn in_one_line(error: &anyhow::Error) -> String {
 
 /// Returns an error if some output could not be written to stdout.
 fn check_stdout() -> anyhow::Result<()> {
-    let Some(e) = console::Console::lost() else { return Ok(()) };
+    let Some(e) = service::Console::lost() else { return Ok(()) };
     let why = match e.kind() {
         ErrorKind::BrokenPipe => anyhow::Error::new(std::io::Error::from(e.kind())),
         _ => anyhow::anyhow!("{e}; what it says is lost, run the command again"),
@@ -115,7 +112,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
             (Some(AgentCommand::Status(args)), _) => {
                 let config: config::AgentConfig =
                     config::load(&args.config.unwrap_or_else(config::agent_file))?;
-                return inspect::agent(&config.data, args.json);
+                return inspect::agent_status(&config.data, args.json);
             }
             (None, Some(config)) => runtime()?.block_on(roles::agent(&config))?,
             (None, None) => anyhow::bail!("agent: name its configuration with --config FILE"),
@@ -123,34 +120,42 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Enroll(args) => runtime()?.block_on(enrol::enroll(&args))?,
         Command::Token(args) => enrol::token(&args)?,
         Command::Fleet(command) => fleet(command)?,
-        Command::Scan(args) => return agent_db::scan(&args),
-        Command::Backup(args) => backup::backup(&args)?,
-        Command::Restore(args) => backup::restore(&args)?,
+        Command::Scan(args) => return scan_command::run(&args),
+        Command::Backup(args) => print_line(&folder::backup::backup(&args.data.data, &args.to)?)?,
+        Command::Restore(args) => {
+            print_line(&folder::backup::restore(&args.from, &args.data.data)?)?;
+        }
         Command::Authority(AuthorityCommand::Reissue(args)) => clock::reissue(&args)?,
         Command::Clock(command) => return runtime()?.block_on(clock::run(command)),
         Command::User(_) => anyhow::bail!("user: this command is now `holdfast users`"),
         Command::Remove(_) => anyhow::bail!("remove: this command is now `holdfast agents remove`"),
         Command::Config(ConfigCommand::Default { role }) => config::print_default(role)?,
         Command::Config(ConfigCommand::Check { role, file }) => config::check(role, &file)?,
-        Command::Queue(command) => return agent_db::run(command),
+        Command::Queue(command) => return inspect::run_queue(command, &scan_command::agent_folder),
         Command::Series(command) => return series::run(command),
-        Command::Journal(JournalCommand::Verify(args)) => return inspect::verify(&args),
+        Command::Journal(JournalCommand::Verify(args)) => return inspect::journal::verify(&args),
         Command::Journal(JournalCommand::Stat(args)) => {
             let folder = args.dir.parent().unwrap_or(std::path::Path::new("."));
-            inspect::stat(&args, &runtime()?.block_on(follow::status(folder))?)?;
+            inspect::journal::stat(&args, &runtime()?.block_on(follow::status(folder))?)?;
         }
         Command::Journal(JournalCommand::Follow(args)) => {
             runtime()?.block_on(follow::follow(args))?;
         }
         Command::Journal(JournalCommand::Promote(args)) => follow::promote(&args)?,
         Command::Journal(JournalCommand::Dump { journal, from, limit }) => {
-            inspect::dump(&journal, from, limit)?;
+            inspect::journal::dump(&journal, from, limit)?;
         }
-        Command::Journal(JournalCommand::Repair(args)) => return inspect::repair(&args),
+        Command::Journal(JournalCommand::Repair(args)) => return inspect::journal::repair(&args),
         Command::Completions { shell } => manual::completions(shell)?,
         Command::Man { to } => manual::man(to.as_deref())?,
     }
     Ok(true)
+}
+
+/// Prints a line on stdout.
+fn print_line(line: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    writeln!(std::io::stdout(), "{line}").context(STDOUT)
 }
 
 /// Runs an everyday command. Two of them work on the data folder of a server that may not run.

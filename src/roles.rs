@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use anyhow::bail;
-use console::Console;
 use run::{Agent, AgentSettings, EndReason, REBUILD_PAUSE};
+use service::Console;
 use service::Notify;
 use service::Stop;
 use sync::IdentityFolder;
 
 use crate::cli::ServerArgs;
 use crate::config::{self, AgentConfig, ServerConfig};
-use crate::folder;
+
 use crate::series::print_ports;
 use crate::server::{Server, shown_address};
 

@@ -28,12 +28,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
-use crate::clock::{FolderClock, STORE_EVERY, read_guarded};
 use crate::config::{Layout, ServerConfig, names_of};
-use crate::folder::DataFolder;
-use crate::follow::ServerFiles;
 use crate::series::{Ports, Secrets, certificate_files, store_own};
-use crate::upkeep::Upkeep;
+use folder::DataFolder;
+use folder::ServerFiles;
+use folder::Upkeep;
+use folder::clock::{FolderClock, STORE_EVERY, read_guarded};
 
 mod failure;
 mod web;

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use console::Console;
 use detect::Rules;
 use model::AgentId;
 use registry::{Registry, WriteContext};
@@ -13,16 +12,17 @@ use run::{
     ScanConfig, SyncConfig,
 };
 use scan::absolute_path;
+use service::Console;
 use service::Notify;
 use service::Stop;
 use sync::{EnrollOptions, IdentityFolder};
 
 use crate::cli::UpArgs;
 use crate::config::{AgentsConfig, ApiConfig, SeriesConfig, ServerConfig};
-use crate::folder::DataFolder;
 use crate::roles::rebuild_after;
 use crate::series::print_ports;
 use crate::server::{Server, Started};
+use folder::DataFolder;
 
 /// Heartbeat of the local agent: commands from the page are received within a second.
 const HEARTBEAT: Duration = Duration::from_secs(1);

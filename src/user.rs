@@ -2,11 +2,11 @@
 
 use anyhow::Context as _;
 use client::PasswordArgs;
-use console::Console;
 use registry::{AuditOutcome, Reader};
+use service::Console;
 
-use crate::folder::DataFolder;
 use crate::server;
+use folder::DataFolder;
 
 pub(crate) fn set_password(args: &PasswordArgs) -> anyhow::Result<()> {
     let name = &args.user;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use inspect::JournalArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JournalCommand {
@@ -63,13 +64,4 @@ pub(crate) struct FollowArgs {
 pub(crate) struct PromoteArgs {
     /// Folder that followed.
     pub(crate) dir: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct JournalArgs {
-    /// Folder of the journal, `journal` in a data folder.
-    pub(crate) dir: PathBuf,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
 }

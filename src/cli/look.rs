@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::QueueOf;
+use inspect::QueueOf;
 
 #[derive(Debug, Args)]
 pub(crate) struct ScanArgs {

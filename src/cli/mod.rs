@@ -5,7 +5,6 @@ mod fleet;
 mod folder;
 mod journal;
 mod look;
-mod queue;
 mod series;
 
 use std::net::IpAddr;
@@ -13,16 +12,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use client::FleetCommand;
+use inspect::QueueCommand;
 
 pub(crate) use self::fleet::{AgentArgs, AgentCommand, EnrollArgs, TokenArgs, UpArgs};
 pub(crate) use self::folder::{AuthorityCommand, BackupArgs, ClockCommand, RestoreArgs};
-pub(crate) use self::journal::{FollowArgs, JournalArgs, JournalCommand, PromoteArgs};
+pub(crate) use self::journal::{FollowArgs, JournalCommand, PromoteArgs};
 pub(crate) use self::look::ScanArgs;
-pub(crate) use self::queue::{QueueCommand, QueueOf};
-pub(crate) use self::series::{
-    SeriesBenchArgs, SeriesCommand, SeriesDeleteArgs, SeriesExportArgs, SeriesFormat,
-    SeriesImportArgs, SeriesLookArgs, SeriesPortArgs, SeriesServeArgs, SeriesStatArgs,
-};
+pub(crate) use self::series::{SeriesBenchArgs, SeriesCommand, SeriesPortArgs, SeriesServeArgs};
 
 /// Holdfast records what changed on each of your machines and keeps every acknowledged change.
 #[derive(Debug, Parser)]

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use crate::config::{Bytes, Listen, WalMode};
 use client::DataArg;
+use series_tools::{
+    SeriesDeleteArgs, SeriesExportArgs, SeriesImportArgs, SeriesLookArgs, SeriesStatArgs,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SeriesCommand {
@@ -92,97 +95,6 @@ pub(crate) struct SeriesPortArgs {
     /// Queries, Influx lines, remote write.
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) http: Option<Listen>,
-}
-
-#[derive(Debug, Args)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["all", "metric"])))]
-pub(crate) struct SeriesDeleteArgs {
-    #[command(flatten)]
-    pub(crate) data: DataArg,
-    /// Delete the whole store.
-    #[arg(long, conflicts_with_all = ["tag", "from", "to"])]
-    pub(crate) all: bool,
-    /// Samples of this metric.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) metric: Option<String>,
-    /// Only series with this tag; may be given more than once.
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) tag: Vec<String>,
-    /// Only samples at or after this time (RFC 3339, or nanoseconds since the epoch).
-    #[arg(long, value_name = "TIME")]
-    pub(crate) from: Option<String>,
-    /// Only samples before this time.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) to: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SeriesStatArgs {
-    #[command(flatten)]
-    pub(crate) data: DataArg,
-    /// Query port of a running store.
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<String>,
-    /// Token of that port, if it requires one.
-    #[arg(long, env = "HOLDFAST_SERIES_TOKEN", hide_env_values = true)]
-    pub(crate) token: Option<String>,
-    /// Certificate authority to trust for an https:// URL: `keys/ca.pem` in a server's data folder,
-    /// or the one that signed `tls_cert`.
-    #[arg(long, value_name = "FILE", requires = "url")]
-    pub(crate) ca: Option<PathBuf>,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SeriesLookArgs {
-    #[command(flatten)]
-    pub(crate) data: DataArg,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SeriesExportArgs {
-    #[command(flatten)]
-    pub(crate) data: DataArg,
-    /// Only series of this metric.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) metric: Option<String>,
-    /// Only series with this tag; may be given more than once.
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) tag: Vec<String>,
-    /// Only samples at or after this time (RFC 3339, or nanoseconds since the epoch).
-    #[arg(long, value_name = "TIME")]
-    pub(crate) from: Option<String>,
-    /// Only samples before this time.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) to: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SeriesImportArgs {
-    #[command(flatten)]
-    pub(crate) data: DataArg,
-    /// Format of the lines.
-    #[arg(long, value_enum, default_value = "resp")]
-    pub(crate) format: SeriesFormat,
-    /// Files to read; `-` or none: stdin.
-    #[arg(value_name = "FILE")]
-    pub(crate) file: Vec<PathBuf>,
-}
-
-/// Format of an import.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SeriesFormat {
-    /// RESP, as `export` prints it.
-    Resp,
-    /// Influx lines with times in nanoseconds.
-    Influx,
-    /// Lines of `put`, the telnet protocol.
-    Opentsdb,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use console::Console;
+use service::Console;
 
 use super::{DEFAULT_AGENT, DEFAULT_SERVER, ServerConfig, parse};
 use crate::cli::{ReachArgs, SetupArgs};

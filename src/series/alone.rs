@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use client::DataArg;
-use console::Console;
 use ingest::CertificateFiles;
 use rustls::server::ResolvesServerCert;
 use series::{Store, StoreOptions};
+use service::Console;
 use service::Stop;
 
 use super::{Ports, Secrets, print_ports};
 use crate::cli::SeriesServeArgs;
-use crate::clock::FolderClock;
 use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
-use crate::folder::{DataFolder, is_there};
+use folder::FolderClock;
+use folder::{DataFolder, is_there};
 
 /// Interval between comparisons of the clock.
 const TICK_EVERY: Duration = Duration::from_secs(1);

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use console::Console;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value as Json, json};
 use series::{Ack, Batch, Row, Store};
+use service::Console;
 
 use crate::cli::SeriesBenchArgs;
 use crate::config::{SeriesConfig, WalMode};

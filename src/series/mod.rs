@@ -4,8 +4,6 @@ mod alone;
 mod bench;
 mod own;
 mod ports;
-mod stat;
-mod tools;
 
 use crate::cli::SeriesCommand;
 
@@ -19,11 +17,11 @@ pub(crate) fn run(command: SeriesCommand) -> anyhow::Result<bool> {
         SeriesCommand::Serve(args) => crate::runtime()?.block_on(alone::serve(args))?,
         SeriesCommand::Init(data) => alone::init(&data)?,
         SeriesCommand::Create(data) => alone::create(&data)?,
-        SeriesCommand::Delete(args) => tools::delete(&args)?,
-        SeriesCommand::Stat(args) => crate::runtime()?.block_on(stat::stat(&args))?,
-        SeriesCommand::Verify(args) => return tools::verify(&args),
-        SeriesCommand::Export(args) => return tools::export(&args),
-        SeriesCommand::Import(args) => return tools::import(&args),
+        SeriesCommand::Delete(args) => series_tools::delete(&args)?,
+        SeriesCommand::Stat(args) => crate::runtime()?.block_on(series_tools::stat(&args))?,
+        SeriesCommand::Verify(args) => return series_tools::verify(&args),
+        SeriesCommand::Export(args) => return series_tools::export(&args),
+        SeriesCommand::Import(args) => return series_tools::import(&args),
         SeriesCommand::Bench(args) => bench::run(&args)?,
     }
     Ok(true)

@@ -10,9 +10,9 @@ use registry::Registry;
 use sigma::RuleFolder;
 use state::StateStore;
 
-use crate::clock::FolderClock;
 use crate::config::{ApiConfig, ServerConfig, ServerFile, names_of};
 use crate::series::certificate_files;
+use folder::FolderClock;
 
 /// Returns access to the configuration file for the API; `None` for a server without a file.
 fn config_file(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn api::ConfigFile>>> {

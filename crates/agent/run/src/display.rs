@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use console::Console;
 use detect::{Progress, RootState, ScanReport};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::timestamp;
+use service::Console;
 
 /// Interval at which the progress bar is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(200);

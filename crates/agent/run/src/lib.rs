@@ -23,9 +23,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use anyhow::Context as _;
-use console::Console;
 use env::clock::SystemClock;
 use link::ControlAction;
+use service::Console;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, timeout};

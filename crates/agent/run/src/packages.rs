@@ -11,13 +11,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use console::Console;
 use env::clock::Clock;
 use explain::Explainer;
 use host::{Dpkg, Inventory, InventoryError, Plan, Stamp, StoredDocuments};
 use model::{Coverage, Dataset, EventBody};
 use queue::{DocumentStep, Queue, QueueError};
 use serde::{Deserialize, Serialize};
+use service::Console;
 use tracing::{info, warn};
 
 use crate::config::InventoryConfig;

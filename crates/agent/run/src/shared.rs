@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use console::Console;
 use detect::{Cancel, Rules, SystemNames};
 use env::clock::{Clock, SystemClock};
 use model::Dataset;
 use parking_lot::Mutex;
 use queue::Queue;
+use service::Console;
 use sync::Syncer;
 use telemetry::RealtimeCounters;
 use tokio::sync::{Notify, mpsc, watch};

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 
 use anyhow::Context as _;
-use console::Console;
 use detect::{Cancel, SystemNames};
 use env::clock::Clock;
 use env::random::SystemRandom;
@@ -13,6 +12,7 @@ use link::json::ControlConfig;
 use model::Dataset;
 use parking_lot::Mutex;
 use queue::{Queue, QueueOpenReport, QueueOptions};
+use service::Console;
 use sync::{IdentityFolder, SyncOptions, Syncer};
 use telemetry::{HostMetrics, RealtimeCounters, TelemetryPorts};
 use tokio::sync::{Notify, mpsc, watch};

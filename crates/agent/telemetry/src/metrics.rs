@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use console::Console;
 use env::clock::Clock;
 use env::random::{Random as _, SystemRandom};
 use host::metrics::{Metrics, Reading};
@@ -19,6 +18,7 @@ use parking_lot::Mutex;
 use queue::{EventLease, Queue, QueueError, QueueOpenReport, QueueOptions};
 use serde::Deserialize;
 use serde_json::json;
+use service::Console;
 use sync::{SyncError, Syncer, backoff};
 use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};

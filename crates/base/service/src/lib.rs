@@ -1,12 +1,16 @@
-//! The process as its system sees it: it is stopped by a signal, reports to the service manager
-//! that it is ready and alive, and returns freed memory.
+//! The process as its system and its user see it: it is stopped by a signal, reports to the service
+//! manager that it is ready and alive, returns freed memory, and prints lines for people.
 
 #[cfg(target_env = "gnu")]
 mod allocator;
+mod console;
 mod notify;
+mod report;
 mod signals;
 
 #[cfg(target_env = "gnu")]
 pub use allocator::return_freed_memory;
+pub use console::Console;
 pub use notify::Notify;
+pub use report::report;
 pub use signals::Stop;

@@ -1,9 +1,9 @@
 //! Aggregations over series. The simple ones hold one accumulator for each group and step.
 
+use crate::labels::Labels;
+use crate::math::{self, Mean, Sum, nan_first, nan_last, quantile, short};
 use hashbrown::HashMap;
 use promql_syntax::{Aggregate, Aggregation, Expr};
-use promql_values::Labels;
-use promql_values::math::{self, Mean, Sum, nan_first, nan_last, quantile, short};
 use twox_hash::XxHash64;
 
 use crate::eval::{Emit, Evaluator, bare, text};

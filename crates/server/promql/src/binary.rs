@@ -1,8 +1,8 @@
 //! Binary operators.
 
+use crate::labels::Labels;
 use hashbrown::HashMap;
 use promql_syntax::{Binary, BinaryOp, Cardinality, TextSpan, Type, VectorMatching};
-use promql_values::Labels;
 
 use crate::eval::{Emit, Evaluator};
 use crate::operator::{arithmetic, keeps};

@@ -1,8 +1,8 @@
 //! Functions that the store's summaries of blocks answer exactly, without reading the samples: only
 //! where no two windows share a sample.
 
+use crate::labels::Labels;
 use promql_syntax::{Expr, ExprKind};
-use promql_values::Labels;
 use series::{Summary, TimeRange};
 
 use crate::duration::milliseconds;

@@ -1,8 +1,10 @@
 //! Calls of functions.
 
+use crate::date::Date;
+use crate::labels::{DESCRIBING, Labels, NAME};
+use crate::math;
 use hashbrown::HashSet;
 use promql_syntax::{Expr, ExprKind, LabelMatcher, MatchOp, VectorSelector};
-use promql_values::{DESCRIBING, Date, Labels, NAME, math};
 
 use crate::eval::{Emit, Evaluator, RangeWindows, bare};
 use crate::extended::Extension;

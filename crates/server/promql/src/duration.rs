@@ -51,8 +51,8 @@ fn value(expr: &DurationExpr, query: &Query) -> Result<f64, &'static str> {
                 DurationOp::Mod if right == 0.0 => return Err("modulo by zero"),
                 DurationOp::Mod => left % right,
                 DurationOp::Pow => left.powf(right),
-                DurationOp::MinOf => promql_values::math::min(left, right),
-                DurationOp::MaxOf => promql_values::math::max(left, right),
+                DurationOp::MinOf => crate::math::min(left, right),
+                DurationOp::MaxOf => crate::math::max(left, right),
             }
         }
     })

@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
+use crate::labels::Labels;
 use budget::Budget;
 use promql_syntax::{Expr, ExprKind, Length, UnarySign};
-use promql_values::Labels;
 use series::{Snapshot, Store};
 
 use crate::duration::milliseconds;

@@ -1,8 +1,8 @@
 //! Quantiles and fractions of classic histograms, whose buckets are series with the label `le`.
 
+use crate::labels::Labels;
 use hashbrown::HashMap;
 use promql_syntax::{Expr, parse_float};
-use promql_values::Labels;
 
 use crate::eval::{Emit, Evaluator, bare};
 use crate::rows::{HeldRow, Row, is_absent, over};

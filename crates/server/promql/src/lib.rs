@@ -10,10 +10,13 @@ mod aggregate;
 mod binary;
 mod blocks;
 mod calls;
+mod date;
 mod duration;
 mod eval;
 mod extended;
 mod histogram;
+mod labels;
+mod math;
 mod notes;
 mod operator;
 mod order;
@@ -29,8 +32,8 @@ use budget::Budget;
 use promql_syntax::Expr;
 use series::Store;
 
+pub use labels::Labels;
 pub use notes::Annotations;
-pub use promql_values::Labels;
 pub use select::{Found, find};
 
 /// The value of a step without one: the float with which Prometheus marks the end of a series, which

@@ -1,7 +1,7 @@
 //! Operators between two numbers.
 
+use crate::math::same;
 use promql_syntax::BinaryOp;
-use promql_values::math::same;
 
 use crate::ABSENT;
 

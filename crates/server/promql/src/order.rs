@@ -1,8 +1,8 @@
 //! Vectors whose order is part of the answer of an instant query.
 
+use crate::labels::Labels;
+use crate::math::{nan_first, nan_last};
 use promql_syntax::{Aggregation, AtModifier, Expr, ExprKind};
-use promql_values::Labels;
-use promql_values::math::{nan_first, nan_last};
 
 use crate::Eval;
 use crate::calls::date_part;

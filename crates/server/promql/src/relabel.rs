@@ -1,7 +1,7 @@
 //! `label_replace` and `label_join`.
 
+use crate::labels::Labels;
 use promql_syntax::{Expr, Regexp, quote};
-use promql_values::Labels;
 
 use crate::eval::{Emit, Evaluator, string, text};
 use crate::rows::Rows;

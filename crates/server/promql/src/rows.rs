@@ -1,8 +1,8 @@
 //! Series with their values at all steps, found by their labels.
 
+use crate::labels::Labels;
 use budget::{Budget, HeldMemory};
 use hashbrown::HashMap;
-use promql_values::Labels;
 
 use crate::{ABSENT, Eval, QueryError};
 

@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
+use crate::labels::Labels;
 use budget::Budget;
 use promql_syntax::{Expr, Type};
-use promql_values::Labels;
 use series::Store;
 
 use crate::eval::{Evaluator, Grid, Shared, string};

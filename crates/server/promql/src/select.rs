@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::labels::{Labels, NAME};
 use budget::{Budget, HeldMemory};
 use promql_syntax::{AtModifier, LabelMatcher, MatchOp, VectorSelector};
-use promql_values::{Labels, NAME};
 use series::{Direction, Scan, Series, Store, Test, TimeRange};
 
 use crate::duration::milliseconds;

@@ -2,7 +2,7 @@
 
 use series::Summary;
 
-use promql_values::math::{Mean, Sum, nan_first, quantile, same};
+use crate::math::{Mean, Sum, nan_first, quantile, same};
 
 /// The samples of one series in a window, which is open at `from_ms` and closed at `to_ms`.
 #[derive(Debug, Clone, Copy)]

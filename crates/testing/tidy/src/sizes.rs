@@ -23,7 +23,7 @@ const LARGER_CRATES: &[(&str, usize, &str)] = &[
     ("crates/store/state", 6, "one schema, with a statement for each query of the API"),
     ("crates/web/api", 8, "a file for each resource of the API; nothing is shared but their table"),
     ("crates/web/rest", 6, "one pipeline: each request passes all of its steps"),
-    ("src", 7, "commands of several roles, until the data folder and the commands are crates"),
+    ("src", 5, "the assembly: command line, configuration, and the roles of the program"),
 ];
 
 #[test]

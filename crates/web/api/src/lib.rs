@@ -22,7 +22,7 @@ use rest::http::api::{Api, RouteDocuments};
 
 pub use rest::access::token::TokenKeyError;
 pub use rest::code::error_codes;
-pub use rest::http::api::{ApiError, ApiOptions, ConfigFile, ServerClock};
+pub use rest::http::api::{ApiError, ApiOptions, ConfigFile};
 pub use rest::http::log_ring::{LogLine, LogRing};
 pub use rest::http::metrics::install_recorder;
 pub use rest::http::request_log::TARGET as ACCESS_LOG;

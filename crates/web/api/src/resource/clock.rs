@@ -61,7 +61,7 @@ pub(crate) struct HeldData {
 
 fn read(call: &Call) -> Result<Answer, Failure> {
     let clock = &call.api.options.clock;
-    let hold = call.api.options.server_clock.as_ref().and_then(|own| own.guard().hold());
+    let hold = call.api.options.server_clock.as_ref().and_then(|own| own.clock.hold());
     Answer::data(&ClockData {
         wall: timestamp::micros(clock.now_us()),
         guarded: timestamp::micros(clock.guarded_us()),
@@ -89,10 +89,10 @@ fn held_data(call: &Call, hold: Hold) -> HeldData {
 fn accept(call: &Call) -> Result<Answer, Failure> {
     call.begun()?;
     let own = call.api.options.server_clock.as_ref();
-    let held = own.is_some_and(|own| own.guard().accept() == Acceptance::Released);
+    let held = own.is_some_and(|own| own.clock.accept() == Acceptance::Released);
     if let Some(Err(problem)) = own.map(|own| own.store()) {
         // The acceptance stays in effect until the server stops.
-        return Err(Failure::internal(&problem));
+        return Err(Failure::internal(&format!("{problem:#}")));
     }
     let said = if held { "accepted" } else { "it was not held" };
     let time = timestamp::micros(call.api.options.clock.guarded_us());

@@ -33,7 +33,7 @@ pub(super) fn ready(call: &Call) -> Result<Answer, Failure> {
     call.state().applied()?;
     call.registry().summary(call.reader())?;
     let clock = call.api.options.server_clock.as_ref();
-    if clock.is_some_and(|clock| clock.guard().hold().is_some()) {
+    if clock.is_some_and(|clock| clock.clock.hold().is_some()) {
         return Ok(answer(StatusCode::OK, "clock_held\n".to_owned()));
     }
     Ok(answer(StatusCode::OK, "ok\n".to_owned()))

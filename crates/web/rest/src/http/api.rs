@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::Router;
 use commit::Commit;
 use env::clock::Clock;
-use env::guard::GuardedClock;
+use folder::FolderClock;
 use metrics_exporter_prometheus::PrometheusHandle;
 use registry::Registry;
 use sigma::RuleFolder;
@@ -27,18 +27,6 @@ use crate::limits::{
     REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, REQUESTS_PER_MINUTE_USER_MAX,
     STREAMS_EACH_MAX, STREAMS_MAX,
 };
-
-/// The server's own clock.
-pub trait ServerClock: Send + Sync {
-    /// Returns the clock's guard.
-    fn guard(&self) -> &GuardedClock;
-
-    /// Persists the guarded time.
-    ///
-    /// # Errors
-    /// Returns the reason if it could not be written.
-    fn store(&self) -> Result<(), String>;
-}
 
 /// The server's configuration file, read with the permissions of the server's user. Errors are texts
 /// for the administrator.
@@ -105,7 +93,7 @@ pub struct ApiOptions {
     /// Set to `true` when all components behind the API are running; `/readyz` answers 503 until then.
     pub ready: Arc<AtomicBool>,
     /// The server's own clock; without it `/clock` reports that the server follows the system clock.
-    pub server_clock: Option<Arc<dyn ServerClock>>,
+    pub server_clock: Option<Arc<FolderClock>>,
 }
 
 impl ApiOptions {

@@ -1,0 +1,95 @@
+//! `holdfast rules`: detection rules (Sigma).
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use service::Console;
+
+use crate::answer::{at, text};
+use crate::arguments::{ActArgs, ListArgs};
+use crate::table;
+
+/// Arguments of `holdfast rules`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct RulesArgs {
+    #[command(subcommand)]
+    command: Option<RulesCommand>,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum RulesCommand {
+    /// Print a rule.
+    Show(RuleArgs),
+    /// Store a file of one rule. The server checks it and evaluates it from then on.
+    Add(AddArgs),
+    /// Delete a rule.
+    Delete(RuleArgs),
+}
+
+#[derive(Debug, Args)]
+struct RuleArgs {
+    /// Name of the rule's file, such as `cron_changed.yml`.
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    act: ActArgs,
+}
+
+#[derive(Debug, Args)]
+struct AddArgs {
+    /// The file; its name must end in .yml.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Replace the file of the same name.
+    #[arg(long)]
+    replace: bool,
+    #[command(flatten)]
+    act: ActArgs,
+}
+
+pub(crate) async fn run(args: RulesArgs) -> anyhow::Result<()> {
+    match args.command {
+        None => {
+            let client = args.list.connect.client()?;
+            let columns: &[table::Column] = &[
+                ("rule", |item| text(at(item, "/filename"))),
+                ("status", |item| text(at(item, "/status"))),
+            ];
+            args.list.print(&client, &["rules", "files"], &[], columns).await
+        }
+        Some(RulesCommand::Show(args)) => {
+            let client = args.act.connect.client()?;
+            let raw = [("raw", (!args.act.json).to_string())];
+            let request = client.request(Method::GET, &["rules", "files", &args.name], &raw)?;
+            Console::new().line(client.send_for_text(request).await?.trim_end());
+            Ok(())
+        }
+        Some(RulesCommand::Add(args)) => add(&args).await,
+        Some(RulesCommand::Delete(args)) => {
+            let client = args.act.connect.client()?;
+            let request = client.request(Method::DELETE, &["rules", "files", &args.name], &[])?;
+            args.act.report(&client.send(request).await?, "deleted")
+        }
+    }
+}
+
+async fn add(args: &AddArgs) -> anyhow::Result<()> {
+    let file = args.file.display();
+    let Some(name) = args.file.file_name().and_then(|name| name.to_str()) else {
+        bail!("{file}: name a file that ends in .yml");
+    };
+    let body = std::fs::read(&args.file).with_context(|| file.to_string())?;
+    let client = args.act.connect.client()?;
+    let query = [("overwrite", args.replace.to_string())];
+    let request = client.request(Method::PUT, &["rules", "files", name], &query)?;
+    let request = request.header("content-type", "application/octet-stream").body(body);
+    let answer = client.send(request).await.with_context(|| file.to_string())?;
+    // The API names its own parameter.
+    let own = |e| anyhow!("{}", format!("{e:#}").replace("add overwrite=true", "use --replace"));
+    args.act.report(&answer, "stored").map_err(own)
+}
