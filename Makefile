@@ -19,12 +19,12 @@ INSTALL = PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" \
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-up: ## Build and run server and local agent in ./data (more flags: ARGS="--watch /srv")
-	cargo build --release --bin holdfast
+up: build ## Build and run server and local agent in ./data (more flags: ARGS="--watch /srv")
 	./target/release/holdfast up $(ARGS)
 
-build: ## The release binary, target/release/holdfast
+build: ## The release binary, target/release/holdfast, with its debug symbols in a file beside it
 	cargo build --release --bin holdfast
+	@./packaging/split_debug.sh target/release/holdfast
 
 install: ## The program with units, completions, manual pages and dashboards (PREFIX, DESTDIR, BIN)
 	$(if $(BIN),,cargo build --release --bin holdfast)

@@ -109,6 +109,8 @@ pub(crate) struct SeriesConfig {
     pub(crate) segment_mib: u32,
     #[serde(deserialize_with = "duration")]
     pub(crate) seal_after: Duration,
+    #[serde(deserialize_with = "duration")]
+    pub(crate) log_reopen_pause: Duration,
     pub(crate) head_mib: u32,
     #[serde(deserialize_with = "duration")]
     pub(crate) age_max: Duration,
@@ -145,6 +147,7 @@ impl Default for SeriesConfig {
             interval: Duration::from_millis(100),
             segment_mib: 16,
             seal_after: Duration::from_mins(15),
+            log_reopen_pause: Duration::from_mins(1),
             head_mib: 256,
             age_max: Duration::from_hours(400 * 24),
             size_max: Bytes(20 << 30),
@@ -191,6 +194,8 @@ impl SeriesConfig {
         within(&key("interval"), &self.interval, &tick, &Duration::from_mins(1))?;
         within(&key("segment_mib"), &self.segment_mib, &1, &1024)?;
         within(&key("seal_after"), &self.seal_after, &Duration::from_secs(1), &(year / 365))?;
+        let second = Duration::from_secs(1);
+        within(&key("log_reopen_pause"), &self.log_reopen_pause, &second, &(year / 365 / 24))?;
         within(&key("head_mib"), &self.head_mib, &1, &65_536)?;
         within(&key("age_max"), &self.age_max, &Duration::from_hours(1), &(year * 100))?;
         within(&key("size_max"), &self.size_max, &Bytes(1 << 20), &Bytes(1 << 60))?;
@@ -236,6 +241,7 @@ impl SeriesConfig {
             },
             head_bytes_max: (self.head_mib as usize) << 20,
             seal_after: self.seal_after,
+            log_reopen_pause: self.log_reopen_pause,
             retention: series::SeriesRetention {
                 age: Some(self.age_max),
                 bytes_max: Some(self.size_max.0),

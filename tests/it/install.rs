@@ -340,3 +340,41 @@ fn server_is_set_up_and_an_agent_enrols_with_its_line() {
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);
 }
+
+#[test]
+#[ignore = "run by the next test in a process of its own"]
+fn panics() {
+    let nothing: Option<u8> = std::env::args().nth(1_000).map(|_| 1);
+    nothing.expect("an argument");
+}
+
+#[test]
+fn backtrace_has_lines_if_debug_symbols_lie_in_a_file_beside() {
+    if Command::new("objcopy").arg("--version").output().is_err() {
+        return needs::skip("no objcopy (Debian's package binutils)");
+    }
+    let dir = folder("split-debug");
+    let program = dir.join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let whole = fs::metadata(&program).unwrap().len();
+    let split = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/split_debug.sh");
+    for _ in 0..2 {
+        // The second time nothing is left to split.
+        assert!(Command::new(&split).arg(&program).status().unwrap().success());
+    }
+    assert!(fs::metadata(&program).unwrap().len() < whole / 2, "of {whole} bytes");
+    let backtrace = || {
+        let words = needs::own_process_words(module_path!(), "panics");
+        let mut command = Command::new(&program);
+        let done = command.args(words).env("RUST_BACKTRACE", "1").output().unwrap();
+        String::from_utf8(done.stderr).unwrap()
+    };
+    let line = |text: &str| text.contains("install::panics") && text.contains("tests/it/install.rs:");
+    let shown = backtrace();
+    let frames = shown.split_once("stack backtrace").expect("a backtrace").1;
+    assert!(line(frames), "{shown}");
+    fs::remove_file(dir.join("program.debug")).unwrap();
+    let shown = backtrace();
+    let frames = shown.split_once("stack backtrace").expect("a backtrace").1;
+    assert!(!line(frames), "the lines come from the file: {shown}");
+}

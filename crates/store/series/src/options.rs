@@ -81,6 +81,9 @@ pub struct StoreOptions {
     pub head_bytes_max: usize,
     /// Age at which a head is sealed.
     pub seal_after: Duration,
+    /// Minimum time between two attempts to open the log again after an I/O error, so that a short
+    /// failure of the disk does not use up the attempts of an hour.
+    pub log_reopen_pause: Duration,
     /// The retention limits.
     pub retention: SeriesRetention,
     /// Limit of series in the store. A new series beyond it is rejected.
@@ -117,6 +120,7 @@ impl Default for StoreOptions {
             wal: Wal::Always,
             head_bytes_max: HEAD_BYTES_MAX_DEFAULT,
             seal_after: Duration::from_mins(15),
+            log_reopen_pause: Duration::from_mins(1),
             retention: SeriesRetention::default(),
             series_max: SERIES_MAX_DEFAULT,
             queued_samples_max: QUEUED_SAMPLES_MAX_DEFAULT,
@@ -150,6 +154,7 @@ impl std::fmt::Debug for StoreOptions {
             .field("wal", &self.wal)
             .field("head_bytes_max", &self.head_bytes_max)
             .field("seal_after", &self.seal_after)
+            .field("log_reopen_pause", &self.log_reopen_pause)
             .field("retention", &self.retention)
             .finish_non_exhaustive()
     }

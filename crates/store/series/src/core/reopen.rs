@@ -16,8 +16,6 @@ use crate::manifest::Manifest;
 /// Most attempts to open the log again within [`REOPEN_WINDOW`].
 pub(crate) const REOPENINGS_MAX: usize = 3;
 const REOPEN_WINDOW: Duration = Duration::from_hours(1);
-/// Minimum time between two attempts, so that a short failure of the disk does not use them up.
-const REOPEN_PAUSE: Duration = Duration::from_mins(1);
 
 impl Core {
     /// Opens the log again if it failed and another attempt is allowed now. Returns true if it was
@@ -75,7 +73,8 @@ impl Core {
             let mut attempts = self.upkeep.reopenings.lock();
             attempts.retain(|at| now.saturating_sub(*at) < REOPEN_WINDOW);
             let used_up = attempts.len() >= REOPENINGS_MAX;
-            let rested = attempts.last().is_none_or(|at| now.saturating_sub(*at) >= REOPEN_PAUSE);
+            let pause = self.options.log_reopen_pause;
+            let rested = attempts.last().is_none_or(|at| now.saturating_sub(*at) >= pause);
             if !used_up && rested {
                 attempts.push(now);
                 return true;

@@ -57,7 +57,7 @@ fn unready(call: &Call) -> Vec<UnreadyReason> {
         let next = if failure.gave_up {
             "it was opened again three times within an hour: check the disk, then start the server again"
         } else {
-            "it is opened again within a minute: check the disk"
+            "it is opened again soon: check the disk"
         };
         let cause = format!("the log of the series store failed: {}: {next}", failure.cause);
         let since_us = Some(failure.since_us);
