@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Moves the debug symbols of a program to PROGRAM.debug beside it. The program names that file, so that
+# Moves the debug symbols of a program to PROGRAM.debug next to it. The program names that file, so that
 # backtraces and debuggers still show functions and line numbers as long as both lie in one folder.
 # usage: split_debug.sh PROGRAM
 set -euo pipefail

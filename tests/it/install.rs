@@ -369,7 +369,8 @@ fn backtrace_has_lines_if_debug_symbols_lie_in_a_file_beside() {
         let done = command.args(words).env("RUST_BACKTRACE", "1").output().unwrap();
         String::from_utf8(done.stderr).unwrap()
     };
-    let line = |text: &str| text.contains("install::panics") && text.contains("tests/it/install.rs:");
+    let line =
+        |text: &str| text.contains("install::panics") && text.contains("tests/it/install.rs:");
     let shown = backtrace();
     let frames = shown.split_once("stack backtrace").expect("a backtrace").1;
     assert!(line(frames), "{shown}");
