@@ -3,10 +3,10 @@
 use crate::labels::Labels;
 use crate::math::{self, Mean, Sum, nan_first, nan_last, quantile, short};
 use hashbrown::HashMap;
-use promql_syntax::{Aggregate, Aggregation, Expr};
+use promql_syntax::{Aggregate, Aggregation, Expr, quote};
 use twox_hash::XxHash64;
 
-use crate::eval::{Emit, Evaluator, bare, text};
+use crate::eval::{Emit, Evaluator, bare, string};
 use crate::rows::{Row, Rows, is_absent, over};
 use crate::{ABSENT, Eval, failed};
 
@@ -76,9 +76,7 @@ impl Evaluator<'_> {
     /// Evaluates an aggregation.
     pub(crate) fn aggregate(&self, aggregate: &Aggregate, emit: Emit<'_>) -> Eval<()> {
         match (aggregate.op, &aggregate.param) {
-            (Aggregation::CountValues, Some(label)) => {
-                self.count_values(aggregate, &text(label), emit)
-            }
+            (Aggregation::CountValues, Some(label)) => self.count_values(aggregate, label, emit),
             (Aggregation::Topk | Aggregation::Bottomk | Aggregation::Limitk, Some(param)) => {
                 self.some_of(aggregate, param, emit)
             }
@@ -137,10 +135,11 @@ impl Evaluator<'_> {
         }
     }
 
-    fn count_values(&self, aggregate: &Aggregate, label: &str, emit: Emit<'_>) -> Eval<()> {
-        if label.is_empty() {
-            return failed(format!("invalid label name {label:?}"));
-        }
+    fn count_values(&self, aggregate: &Aggregate, label: &Expr, emit: Emit<'_>) -> Eval<()> {
+        let label = match std::str::from_utf8(string(label)) {
+            Ok(name) if !name.is_empty() => name,
+            _ => return failed(format!("invalid label name {}", quote(string(label)))),
+        };
         let mut grouped = aggregate.labels.clone();
         if !aggregate.without {
             grouped.push(label.to_owned());

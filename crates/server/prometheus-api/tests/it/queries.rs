@@ -348,6 +348,14 @@ async fn requests_that_cannot_be_answered_say_why() {
 }
 
 #[tokio::test]
+async fn count_values_refuses_a_label_that_is_not_utf8() {
+    let path = "/query?time=600&query=count_values(%22a%5Cxc5z%22,hits_total)";
+    let (status, body) = ask("GET", path, "").await;
+    assert_eq!((status, &body["errorType"]), (422, &json!("execution")), "{body}");
+    assert_eq!(body["error"], "invalid label name \"a\\xc5z\"");
+}
+
+#[tokio::test]
 async fn large_answer_is_compressed_if_the_client_asks() {
     let large = "/query_range?query=hits_total&start=0&end=600&step=1";
     for (path, accepted, compressed) in [
