@@ -33,7 +33,12 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let clock = FolderClock::open(&folder);
     let dir = folder.series();
     let options = StoreOptions { clock: clock.clock.clone(), ..config.store_options() };
-    let opened = tokio::task::spawn_blocking(move || Store::open(&dir, options)).await?;
+    // The process before, which was killed or is stopping, may have the store open for a moment more.
+    let open = move || series_tools::when_unlocked(|| Store::open(&dir, options.clone()));
+    let opened = tokio::select! {
+        opened = tokio::task::spawn_blocking(open) => opened?,
+        () = stop.wait() => return Ok(()),
+    };
     let (store, report) = opened.context("series")?;
     if report.replayed_batches > 0 {
         console.line(&format!(

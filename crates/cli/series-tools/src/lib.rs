@@ -10,4 +10,4 @@ pub use arguments::{
     SeriesStatArgs,
 };
 pub use stat::stat;
-pub use tools::{delete, export, import, verify};
+pub use tools::{delete, export, import, verify, when_unlocked};

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use client::DataArg;
 use env::files::RealFiles;
-use ingest::{RespReader, RowCollector, TelnetReader, influx};
+use ingest::influx::{self, InfluxReader};
+use ingest::{RespReader, RowCollector, TelnetReader};
 use model::timestamp;
 use serde_json::json;
 use series::{
@@ -43,8 +44,13 @@ pub(crate) fn existing(data: &DataArg) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Opens a store with `open`. If another process has it open, tries again for a limited time.
-fn when_unlocked<T>(open: impl Fn() -> Result<T, SeriesOpenError>) -> Result<T, SeriesOpenError> {
+/// Opens a store with `open`. If another process has it open, tries again for up to 10 seconds. Blocks.
+///
+/// # Errors
+/// Returns the error of the last attempt.
+pub fn when_unlocked<T>(
+    open: impl Fn() -> Result<T, SeriesOpenError>,
+) -> Result<T, SeriesOpenError> {
     let begin = Instant::now();
     let mut opened = open();
     if let Err(SeriesOpenError::Locked(dir)) = &opened {
@@ -327,8 +333,7 @@ pub fn import(args: &SeriesImportArgs) -> anyhow::Result<bool> {
 enum Reader {
     Resp(RespReader),
     Opentsdb(TelnetReader),
-    /// Influx lines; the value is the number of lines read so far.
-    Influx(u64),
+    Influx(InfluxReader),
 }
 
 impl Reader {
@@ -349,15 +354,7 @@ impl Reader {
                 }
                 done
             }
-            Self::Influx(before) => {
-                let lines = bytes.iter().rposition(|c| *c == b'\n').map_or(0, |end| end + 1);
-                let done = if ended { bytes.len() } else { lines };
-                let text = bytes.get(..done).unwrap_or_default();
-                collector.count_from(*before);
-                influx::read(text, influx::Precision::NANOSECONDS, now_ns(), collector);
-                *before += text.split(|c| *c == b'\n').count() as u64 - 1;
-                done
-            }
+            Self::Influx(reader) => reader.read(bytes, ended, now_ns(), collector),
         }
     }
 }
@@ -385,7 +382,9 @@ impl Importing<'_> {
         let mut reader = match format {
             SeriesFormat::Resp => Reader::Resp(RespReader::default()),
             SeriesFormat::Opentsdb => Reader::Opentsdb(TelnetReader::default()),
-            SeriesFormat::Influx => Reader::Influx(0),
+            SeriesFormat::Influx => {
+                Reader::Influx(InfluxReader::new(influx::Precision::NANOSECONDS))
+            }
         };
         let (mut buffer, mut chunk) = (Vec::new(), vec![0; CHUNK_BYTES]);
         loop {
