@@ -1,6 +1,6 @@
-//! The end of a server whose journal or `state.db` has failed. Neither accepts anything more in this
-//! process, and opening them again decides what survived. So the process ends, and whatever started
-//! it starts it again.
+//! The end of a server whose journal, `state.db` or `registry.db` has failed. None of them accepts
+//! anything more in this process, and opening them again decides what survived. So the process ends,
+//! and whatever started it starts it again.
 
 use std::time::Duration;
 
@@ -12,18 +12,37 @@ use super::Server;
 /// Longest time that a stop may take after a failure.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
-/// A failure of the journal or of `state.db` while the server ran.
+/// Interval at which the registry is asked whether it failed.
+const REGISTRY_EVERY: Duration = Duration::from_secs(1);
+
+/// A failure of a store while the server ran.
 #[derive(Debug, thiserror::Error)]
-#[error("the server stopped because a store failed: {0}")]
-pub(crate) struct StoreFailed(CommitError);
+pub(crate) enum StoreFailed {
+    #[error("the server stopped because a store failed: {0}")]
+    Commit(CommitError),
+    #[error("the server stopped because a flush of registry.db failed: {0}")]
+    Registry(String),
+}
 
 impl Server {
-    /// Waits until the journal or `state.db` has failed. Never returns if `exits` is false.
+    /// Waits until a store has failed. Never returns if `exits` is false.
     pub(crate) async fn failed(&self, exits: bool) -> StoreFailed {
         if !exits {
             return std::future::pending().await;
         }
-        StoreFailed(self.commit.failed().await)
+        tokio::select! {
+            error = self.commit.failed() => StoreFailed::Commit(error),
+            failure = self.registry_failed() => failure,
+        }
+    }
+
+    async fn registry_failed(&self) -> StoreFailed {
+        loop {
+            if let Some(failure) = self.registry.failure() {
+                return StoreFailed::Registry(failure.cause);
+            }
+            tokio::time::sleep(REGISTRY_EVERY).await;
+        }
     }
 
     /// Stops the server. After a failure, returns that failure; errors of the stop follow from it

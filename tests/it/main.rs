@@ -37,6 +37,7 @@ mod open_files;
 mod orders;
 mod packages;
 mod realtime;
+mod registry_failure;
 mod repair;
 mod series;
 mod series_disk;

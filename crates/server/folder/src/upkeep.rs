@@ -42,6 +42,8 @@ impl Upkeep {
                 own.shipping.tick();
                 own.registry.tick()
             };
+            let failed = u8::from(this.registry.failure().is_some());
+            metrics::gauge!("holdfast_registry_failed").set(f64::from(failed));
             match tokio::task::spawn_blocking(tick).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(e)) => error!("registry: {e}"),

@@ -96,8 +96,9 @@ pub use control::{
     Command, CommandCounts, CommandKind, CommandOutcome, CommandRow, CompareOp, ConfigState,
     ControlError, ControlStore, DistinctPage, EnrolmentTokenRow, FleetSummary, GroupConfig,
     GroupCount, LastScan, LinkKind, OutcomeFilter, OutcomeRow, OutcomeState, Overview, Permitted,
-    Policy, PolicyRow, RevocationTarget, RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage,
-    Sort, StatusCode, StatusSummary, WatchPage, WatchQuery, WatchRow, WriteContext,
+    Policy, PolicyRow, RegistryFailure, RevocationTarget, RoleRef, RoleRow, RuleRow,
+    SecurityChange, SecurityImage, Sort, StatusCode, StatusSummary, WatchPage, WatchQuery,
+    WatchRow, WriteContext,
 };
 pub use env::sources::network;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
@@ -256,6 +257,12 @@ impl Registry {
     /// removed agent, before its number can be used again, and must not call the registry.
     pub fn when_removed(&self, tell: impl Fn(AgentId) + Send + Sync + 'static) {
         self.inner.removed.write().push(Box::new(tell));
+    }
+
+    /// Returns the failure because of which the registry accepts no decision until the server is
+    /// started again.
+    pub fn failure(&self) -> Option<RegistryFailure> {
+        self.inner.store.failure()
     }
 
     fn notify_removed(&self, ids: &[AgentId]) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use env::clock::{Clock as _, SystemClock};
 use env::files::{FileIdentity, drop_cached_pages};
 use parking_lot::Mutex;
 use rusqlite::hooks::Wal;
@@ -35,7 +36,15 @@ struct DiskFailures {
     checkpoints_fail: AtomicBool,
     /// The first failed flush. A later flush that succeeds would not cover what the failed one did
     /// not write.
-    flush: Mutex<Option<String>>,
+    flush: Mutex<Option<RegistryFailure>>,
+}
+
+/// The reason why the registry accepts no decision until it is opened again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistryFailure {
+    pub cause: String,
+    /// Time of the failure, microseconds since the epoch.
+    pub at_us: u64,
 }
 
 impl DiskFailures {
@@ -66,13 +75,18 @@ impl DiskFailures {
         if let Err(error) = done
             && is_failed_flush(error)
         {
-            self.flush.lock().get_or_insert_with(|| error.to_string());
+            self.flush.lock().get_or_insert_with(|| {
+                tracing::error!(path = %self.path.display(), %error,
+                    "flush failed: no decision is accepted until the server is restarted; check the disk");
+                RegistryFailure { cause: error.to_string(), at_us: SystemClock::new().now_us() }
+            });
         }
     }
 
     /// Returns an error if a flush has failed.
     fn expect_none(&self) -> ControlResult<()> {
-        self.flush.lock().clone().map_or(Ok(()), |detail| Err(ControlError::Poisoned(detail)))
+        let failure = self.flush.lock().clone();
+        failure.map_or(Ok(()), |failure| Err(ControlError::Poisoned(failure.cause)))
     }
 }
 
@@ -168,6 +182,12 @@ impl ControlStore {
         let conn = &self.writer.lock().conn;
         let journal = conn.query_row("PRAGMA journal_mode", [], |r| r.get(0))?;
         Ok((journal, conn.query_row("PRAGMA synchronous", [], |r| r.get(0))?))
+    }
+
+    /// Returns the failure because of which no decision is accepted until the database is opened
+    /// again.
+    pub fn failure(&self) -> Option<RegistryFailure> {
+        self.failures.flush.lock().clone()
     }
 
     /// Returns an error if the database file was replaced or removed: SQLite would go on writing into

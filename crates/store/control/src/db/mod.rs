@@ -24,7 +24,7 @@ use rusqlite::TransactionBehavior;
 
 use crate::{AgentQuery, ControlImage, ControlResult};
 
-pub use connections::ControlStore;
+pub use connections::{ControlStore, RegistryFailure};
 use sqlite::Reader;
 
 impl ControlStore {

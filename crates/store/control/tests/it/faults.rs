@@ -225,8 +225,11 @@ fn failed_flush_of_an_automatic_checkpoint_refuses_decisions() {
         store.create_group(&by, "before", NOW_S).unwrap();
         let (request, error) = (FaultyRequest::Flush, FaultError::Io);
         folder.fail(DiskFault { request, number, error, lasting: false });
+        assert_eq!(store.failure(), None);
         store.set_group_config(&by, "default", &large).unwrap();
         assert_eq!(folder.failed_requests(), 1);
+        let failure = store.failure().expect("a failure");
+        assert!(failure.at_us > 0 && !failure.cause.is_empty(), "{failure:?}");
         let refused = store.create_group(&by, "after", NOW_S).unwrap_err();
         assert!(matches!(refused, ControlError::Poisoned(_)), "{refused}");
         drop(store);

@@ -50,6 +50,13 @@ fn unready(call: &Call) -> Vec<UnreadyReason> {
         let (word, since_us) = (refusal.word, refusal.since_us);
         found.push(UnreadyReason { word, cause: refusal.cause.to_string(), since_us });
     }
+    if let Some(failure) = call.registry().failure() {
+        let cause = format!(
+            "a flush of registry.db failed: {}: check the disk, then start the server again",
+            failure.cause
+        );
+        found.push(UnreadyReason { word: "registry_failed", cause, since_us: Some(failure.at_us) });
+    }
     let Some(stats) = call.api.options.series.as_ref().map(series::Store::stats) else {
         return found;
     };
