@@ -419,3 +419,56 @@ fn real_netdata_charts_are_stored() {
     netdata.wait().unwrap();
     assert_eq!(store.process.stop(), 0);
 }
+
+#[test]
+fn imported_text_with_line_feeds_begins_no_row() {
+    let base = folder("series-import-text");
+    let data = base.join("data");
+    let data = data.to_str().unwrap();
+    // The text lies across the end of the first MiB, which is read at once.
+    let line = "pad,host=web1 v=1 7\n";
+    let mut lines = line.repeat((1 << 20) / line.len());
+    lines.push_str(
+        "log,host=web1 msg=\"x\nfake,host=db9 owned=1 7\ny\",n=1 7\nlast,host=web1 v=1 7\n",
+    );
+    let influx = base.join("lines.txt");
+    fs::write(&influx, lines).unwrap();
+    // A bulk string over the limit holds what looks like items.
+    let fake = "+fake_resp host=db9\r\n:7\r\n+1\r\n".repeat(1000);
+    let resp = base.join("items.resp");
+    let after = "+after host=web1\r\n:7\r\n+1\r\n";
+    let items = format!("+!log host=web1\r\n:7\r\n${}\r\n{fake}\r\n{after}", fake.len());
+    fs::write(&resp, items).unwrap();
+    let run = |words: &[&str]| run(&[&["series"], words].concat());
+    assert_eq!(run(&["create", "--data", data]).0, 0);
+    let (code, out, error) =
+        run(&["import", "--data", data, "--format", "influx", influx.to_str().unwrap()]);
+    assert_eq!(code, 0, "{out}{error}");
+    let (code, out, error) = run(&["import", "--data", data, resp.to_str().unwrap()]);
+    assert_eq!((code, out.trim()), (1, "imported: 1 samples, 1 refused"), "{error}");
+    let (code, exported, error) = run(&["export", "--data", data]);
+    assert_eq!(code, 0, "{error}");
+    for stored in ["+log_n host=web1", "+last_v host=web1", "+after host=web1"] {
+        assert!(exported.contains(stored), "{stored}");
+    }
+    assert!(exported.contains("x\nfake,host=db9 owned=1 7\ny\r\n"), "the text is stored");
+    assert!(!exported.contains("+fake"), "a text became a row");
+}
+
+#[test]
+fn serve_waits_for_the_process_that_has_the_store_open() {
+    let base = folder("series-wait");
+    let data = base.join("data");
+    let first = Alone::start(&data, &[]);
+    let ports = ["--resp", "off", "--udp", "off", "--opentsdb", "off", "--http", "127.0.0.1:0"];
+    let words = [&["series", "serve", "--data", data.to_str().unwrap()][..], &ports].concat();
+    let log = base.join("second.log");
+    let second = Running::start(&words, &log);
+    common::eventually("the second one waits", || {
+        let text = fs::read_to_string(&log).unwrap();
+        if text.contains("waits up to 10 s") { Ok(()) } else { Err(text) }
+    });
+    first.process.kill();
+    second.line("ready: ");
+    assert_eq!(second.stop(), 0);
+}

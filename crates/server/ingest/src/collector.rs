@@ -55,7 +55,6 @@ pub struct RowCollector<'a> {
     /// The batch to which rows are added.
     batch: Batch,
     collected: CollectedRows,
-    lines_before: u64,
 }
 
 impl<'a> RowCollector<'a> {
@@ -71,13 +70,7 @@ impl<'a> RowCollector<'a> {
             batch_bytes_max: store.batch_bytes_max().saturating_sub(ROW_BYTES_MAX),
             batch: store.batch(),
             collected: CollectedRows::default(),
-            lines_before: 0,
         }
-    }
-
-    /// Sets the number of lines that precede the text to be read. Refusals are numbered after them.
-    pub fn count_from(&mut self, lines: u64) {
-        self.lines_before = lines;
     }
 
     /// Returns the row series of a raw name.
@@ -160,11 +153,11 @@ impl<'a> RowCollector<'a> {
 
     /// Counts a refusal and stores the first [`REFUSALS_MAX`] of them.
     pub(crate) fn refuse(&mut self, line: u64, reason: impl Into<String>, text: &[u8]) {
-        let Self { collected, lines_before, .. } = self;
+        let collected = &mut self.collected;
         collected.refused += 1;
         if collected.refusals.len() < REFUSALS_MAX {
-            let (line, text) = (line + *lines_before, quoted(text));
-            collected.refusals.push(RowRefusal { line, reason: reason.into(), text });
+            let (reason, text) = (reason.into(), quoted(text));
+            collected.refusals.push(RowRefusal { line, reason, text });
         }
     }
 

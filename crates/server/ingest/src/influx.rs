@@ -1,19 +1,26 @@
 //! The Influx line protocol: `measurement,tag=value field=1.5,other=2i time`.
 //!
-//! A field becomes the metric `measurement_field`. The fields of a line are one row, or several if
+//! A field becomes the metric `measurement_field`. The fields of a record are one row, or several if
 //! they exceed the columns of a row. Integers stay integers, booleans are 1 and 0, a text field is
-//! an event of `!measurement_field`. A line ends at the first line feed, even in quotes: an open
-//! quote costs one line.
+//! an event of `!measurement_field`. A record is a line, except that a text may contain line feeds
+//! (`records.rs`). A record that is too long, or whose text has no closing quote, is one refusal, and
+//! nothing of it is read as another record.
 
-use memchr::{memchr, memchr2, memchr3};
+mod fields;
+mod records;
+
 use query::time::parse_int;
 use series::{COLUMNS_MAX, EVENT_BYTES_MAX, NAME_BYTES_MAX, Row, Value, WriteError};
 
-use crate::collector::{RowCollector, quoted};
-use crate::number::parse_float;
+use crate::collector::RowCollector;
 
-/// Longest line, in bytes.
+use fields::{Field, FieldValue, find_unescaped, not_an_integer, parse_fields, unquote};
+use records::{RecordScan, record_end};
+
+/// Longest record, in bytes.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a record that is passed over which its refusal may repeat.
+const SHOWN_BYTES: usize = 1024;
 
 /// Unit of the times of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,50 +44,136 @@ impl Precision {
     }
 }
 
-/// One field of a line.
-struct Field<'a> {
-    name: &'a [u8],
-    value: FieldValue<'a>,
-}
-
-impl Field<'_> {
-    fn number(&self) -> Option<Value> {
-        match self.value {
-            FieldValue::Number(value) => Some(value),
-            FieldValue::Text(_) => None,
-        }
-    }
-}
-
-enum FieldValue<'a> {
-    Number(Value),
-    Text(&'a [u8]),
-}
-
-/// Reads all lines of a request. `now_ns` is the time of lines without one.
+/// Reads all records of a request. `now_ns` is the time of records without one.
 pub fn read(body: &[u8], precision: Precision, now_ns: i64, collector: &mut RowCollector<'_>) {
-    let (mut rest, mut number, mut scratch) = (body, 0u64, Scratch::default());
-    while !rest.is_empty() {
-        let end = memchr(b'\n', rest).unwrap_or(rest.len());
-        let line = rest.get(..end).unwrap_or_default();
-        number += 1;
-        rest = rest.get(end + 1..).unwrap_or_default();
-        let line = line.trim_ascii();
-        if line.is_empty() || line.starts_with(b"#") {
-            continue;
+    InfluxReader::new(precision).read(body, true, now_ns, collector);
+}
+
+/// Reads records from a stream of bytes.
+#[derive(Debug)]
+pub struct InfluxReader {
+    precision: Precision,
+    /// Lines read so far.
+    lines: u64,
+    /// The record over the limit that is being passed over.
+    passing: Option<PassedRecord>,
+}
+
+/// A record over the limit, while its end is looked for.
+#[derive(Debug)]
+struct PassedRecord {
+    scan: RecordScan,
+    /// Its first bytes.
+    shown: Vec<u8>,
+}
+
+impl InfluxReader {
+    pub fn new(precision: Precision) -> Self {
+        Self { precision, lines: 0, passing: None }
+    }
+
+    /// Reads the complete records of a buffer. Returns the number of bytes consumed; what is left is
+    /// at most [`LINE_BYTES_MAX`] bytes long. If the stream has `ended`, all bytes are consumed.
+    pub fn read(
+        &mut self,
+        buffer: &[u8],
+        ended: bool,
+        now_ns: i64,
+        collector: &mut RowCollector<'_>,
+    ) -> usize {
+        let mut scratch = Scratch::default();
+        let mut done = self.pass_over(buffer, ended, collector);
+        while let Some(rest) = buffer.get(done..).filter(|rest| !rest.is_empty()) {
+            match record_end(rest) {
+                Ok((end, line_feeds)) => {
+                    let record = rest.get(..end).unwrap_or_default();
+                    self.record(record, line_feeds, now_ns, &mut scratch, collector);
+                    done += end + 1;
+                }
+                Err(scan) if ended && !scan.is_in_text() => {
+                    self.record(rest, scan.line_feeds, now_ns, &mut scratch, collector);
+                    return buffer.len();
+                }
+                Err(scan) if ended || rest.len() > LINE_BYTES_MAX => {
+                    let shown = rest.get(..SHOWN_BYTES).unwrap_or(rest).to_vec();
+                    self.passing = Some(PassedRecord { scan, shown });
+                    self.pass_over(&[], ended, collector);
+                    return buffer.len();
+                }
+                Err(_) => break,
+            }
         }
-        let taken = if line.len() > LINE_BYTES_MAX {
-            Err(format!("line is over the limit of {LINE_BYTES_MAX} bytes; shorten it"))
+        done
+    }
+
+    /// Passes over the rest of a record over the limit. Returns the number of bytes consumed.
+    fn pass_over(&mut self, buffer: &[u8], ended: bool, collector: &mut RowCollector<'_>) -> usize {
+        let Some(passing) = &mut self.passing else { return 0 };
+        let end = passing.scan.feed(buffer);
+        if end.is_some() || ended {
+            self.refuse_passed(collector);
+        }
+        end.map_or(buffer.len(), |end| end + 1)
+    }
+
+    /// Refuses the record that was passed over, and names the line of the quote that made it long.
+    fn refuse_passed(&mut self, collector: &mut RowCollector<'_>) {
+        let Some(PassedRecord { scan, shown }) = self.passing.take() else { return };
+        let lines = scan.line_feeds + 1;
+        let (line, reason) = if scan.is_in_text() {
+            let line = self.lines + 1 + scan.quote_after;
+            (
+                line,
+                format!(
+                    "the text that begins in this line has no closing quote; {} passed over",
+                    counted(lines)
+                ),
+            )
         } else {
-            read_line(line, precision, now_ns, &mut scratch, collector)
+            (self.lines + 1, over_limit(lines))
+        };
+        collector.refuse(line, reason, shown.trim_ascii());
+        self.lines += lines;
+    }
+
+    fn record<'a>(
+        &mut self,
+        record: &'a [u8],
+        line_feeds: u64,
+        now_ns: i64,
+        scratch: &mut Scratch<'a>,
+        collector: &mut RowCollector<'_>,
+    ) {
+        let line = self.lines + 1;
+        self.lines += line_feeds + 1;
+        let record = record.trim_ascii();
+        if record.is_empty() || record.starts_with(b"#") {
+            return;
+        }
+        let taken = if record.len() > LINE_BYTES_MAX {
+            Err(over_limit(line_feeds + 1))
+        } else {
+            read_line(record, self.precision, now_ns, scratch, collector)
         };
         if let Err(reason) = taken {
-            collector.refuse(number, reason, line);
+            collector.refuse(line, reason, record);
         }
     }
 }
 
-/// Buffers that are reused for each line, and the cached metrics of the previous line.
+/// Returns the reason for the refusal of a record of this many lines.
+fn over_limit(lines: u64) -> String {
+    format!(
+        "record is over the limit of {LINE_BYTES_MAX} bytes; shorten it; {} passed over",
+        counted(lines)
+    )
+}
+
+fn counted(lines: u64) -> String {
+    if lines == 1 { "1 line was".to_owned() } else { format!("{lines} lines were") }
+}
+
+/// Buffers that are reused for each record, and the cached metrics of the previous one.
 #[derive(Default)]
 struct Scratch<'a> {
     fields: Vec<Field<'a>>,
@@ -131,9 +224,7 @@ fn read_line<'a>(
     let key_end =
         find_unescaped(line, b' ').ok_or("no fields; write name,tag=value field=1 time")?;
     let (key, rest) = line.split_at(key_end);
-    let rest = rest.trim_ascii_start();
-    let fields_end = fields_end(rest);
-    let (fields, time) = rest.split_at(fields_end);
+    let time = parse_fields(rest.trim_ascii_start(), &mut scratch.fields)?;
     let time_ns = match time.trim_ascii() {
         b"" => now_ns,
         time => parse_int(time)
@@ -145,7 +236,6 @@ fn read_line<'a>(
     if measurement.is_empty() {
         return Err("no measurement; write name,tag=value field=1 time".into());
     }
-    parse_fields(fields, &mut scratch.fields)?;
     // A line is stored as a whole or not at all, so all rows are looked up and all texts are
     // measured before anything is added.
     numbers(measurement, tags, scratch, collector)?;
@@ -224,110 +314,6 @@ fn numbers<'a>(
     Ok(())
 }
 
-fn parse_fields<'a>(mut text: &'a [u8], fields: &mut Vec<Field<'a>>) -> Result<(), String> {
-    fields.clear();
-    while !text.is_empty() {
-        let equals = find_unescaped(text, b'=').ok_or("a field is not name=value")?;
-        let (name, rest) = text.split_at(equals);
-        let rest = rest.get(1..).unwrap_or_default();
-        let end = value_end(rest);
-        let (value, rest) = rest.split_at(end);
-        if name.is_empty() {
-            return Err("a field without a name".into());
-        }
-        let value = field_value(value).map_err(|e| format!("field {}: {e}", quoted(name)))?;
-        fields.push(Field { name, value });
-        text = rest.get(1..).unwrap_or_default();
-    }
-    if fields.is_empty() {
-        return Err("no fields; write name,tag=value field=1 time".into());
-    }
-    Ok(())
-}
-
-fn field_value(text: &[u8]) -> Result<FieldValue<'_>, String> {
-    let number = |v| Ok(FieldValue::Number(v));
-    match text {
-        b"t" | b"T" | b"true" | b"True" | b"TRUE" => return number(Value::F64(1.0)),
-        b"f" | b"F" | b"false" | b"False" | b"FALSE" => return number(Value::F64(0.0)),
-        _ => {}
-    }
-    match text {
-        [] => Err("no value".into()),
-        [b'"', rest @ ..] => match find_unescaped(rest, b'"') {
-            None => Err("the text has no closing quote on this line".into()),
-            Some(end) if end + 1 < rest.len() => Err("something follows the closing quote".into()),
-            Some(end) => Ok(FieldValue::Text(rest.get(..end).unwrap_or_default())),
-        },
-        [digits @ .., b'i' | b'u'] => match parse_int(digits) {
-            Some(integer) => number(Value::I64(integer)),
-            None => Err(not_an_integer(digits)),
-        },
-        _ => match parse_float(text).filter(|f| f.is_finite()) {
-            Some(float) => number(Value::F64(float)),
-            None => Err(not_a_float(text)),
-        },
-    }
-}
-
-/// Returns the reason why [`parse_int`] refused a text.
-fn not_an_integer(text: &[u8]) -> String {
-    let digits = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);
-    let integer = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    let what = if integer { "is out of range; 64 bits are stored" } else { "is not an integer" };
-    format!("{} {what}", quoted(text))
-}
-
-/// Returns the reason why a text is not a finite float.
-fn not_a_float(text: &[u8]) -> String {
-    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
-    let what = match parsed {
-        Some(_) if text.iter().any(u8::is_ascii_digit) => "is out of the range of a float",
-        Some(_) => "is not a value of this protocol; leave the field out",
-        None => "is not a number, boolean or quoted text",
-    };
-    format!("{} {what}", quoted(text))
-}
-
-/// Returns the position of the first unescaped byte of this value.
-fn find_unescaped(text: &[u8], wanted: u8) -> Option<usize> {
-    let mut at = 0;
-    loop {
-        at += memchr2(wanted, b'\\', text.get(at..)?)?;
-        if text.get(at) == Some(&wanted) {
-            return Some(at);
-        }
-        // Skip the escaped byte as well.
-        at += 2;
-    }
-}
-
-/// Returns the end of a value: the first comma outside quotes.
-fn value_end(text: &[u8]) -> usize {
-    outside_quotes(text, b',')
-}
-
-/// Returns the end of the fields: the first space outside quotes.
-fn fields_end(text: &[u8]) -> usize {
-    outside_quotes(text, b' ')
-}
-
-fn outside_quotes(text: &[u8], wanted: u8) -> usize {
-    let (mut quoted, mut at) = (false, 0);
-    while let Some(found) = text.get(at..).and_then(|rest| memchr3(wanted, b'"', b'\\', rest)) {
-        at += found;
-        match text.get(at) {
-            // Skip the escaped byte as well.
-            Some(b'\\') => at += 1,
-            Some(b'"') => quoted = !quoted,
-            _ if !quoted => return at,
-            _ => {}
-        }
-        at += 1;
-    }
-    text.len()
-}
-
 fn metric(into: &mut Vec<u8>, measurement: &[u8], field: &[u8]) {
     escape(into, measurement);
     into.push(b'_');
@@ -372,45 +358,13 @@ fn escape(into: &mut Vec<u8>, mut text: &[u8]) {
     into.extend_from_slice(text);
 }
 
-fn unquote(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.iter().copied().peekable();
-    while let Some(c) = bytes.next() {
-        let escaped = c == b'\\' && matches!(bytes.peek(), Some(b'"' | b'\\'));
-        out.push(if escaped { bytes.next().unwrap_or(c) } else { c });
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    /// Searches byte by byte, as a reference for the fast searches: the first wanted byte that is
-    /// not escaped by a backslash and, if quotes `count`, is outside them.
-    fn slowly(text: &[u8], wanted: u8, count: bool) -> Option<usize> {
-        let (mut quoted, mut escaped) = (false, false);
-        text.iter().position(|c| {
-            let plain = !std::mem::take(&mut escaped);
-            escaped = plain && *c == b'\\';
-            quoted ^= count && plain && *c == b'"';
-            plain && *c == wanted && !quoted
-        })
-    }
-
     proptest! {
-        #[test]
-        fn fast_influx_searches_equal_byte_by_byte_search(text in r#"[ab ,="\\]{0,40}"#) {
-            for wanted in *b" ,=" {
-                let text = text.as_bytes();
-                prop_assert_eq!(find_unescaped(text, wanted), slowly(text, wanted, false));
-                let end = slowly(text, wanted, true).unwrap_or(text.len());
-                prop_assert_eq!(outside_quotes(text, wanted), end);
-            }
-        }
-
         #[test]
         fn fast_influx_escape_equals_byte_by_byte_escape(text in r"[ab,= |\\]{0,20}") {
             let (mut escaped, mut expected) = (Vec::new(), Vec::new());

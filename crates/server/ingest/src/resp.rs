@@ -6,49 +6,32 @@
 //! The reader keeps its state between buffers, so a sample may be split anywhere. After a refusal
 //! it resumes at the next item that can only be a name, so the samples around a bad one are kept.
 //!
+//! The content of a bulk string is never read as items. One that is too long is refused and passed
+//! over. If a length cannot be true, or the content does not end where it says, nothing tells where
+//! the next item begins, and the stream ends.
+//!
 //! Limits: [`ITEM_BYTES_MAX`], [`DICTIONARY_ENTRIES_MAX`], [`DICTIONARIES_ENTRIES_MAX`], and the
 //! store's limits for names and rows.
 
+mod dictionary;
+mod items;
+
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use query::time::{parse_int, parse_iso};
-use series::{COLUMNS_MAX, END_OF_SERIES, Row, Store, Value};
+use series::{COLUMNS_MAX, Row, Store, Value};
 
 use crate::collector::RowCollector;
-use crate::number::parse_float;
 use crate::telnet::{ReadUntilAsked, TelnetCommand};
 
-/// Longest item (line or bulk string), in bytes.
-pub const ITEM_BYTES_MAX: usize = 16 << 10;
+pub use dictionary::{DICTIONARIES_ENTRIES_MAX, DictionaryQuota};
+use items::{Found, Item, WRONG_END, count_of, is_name, item, number};
+pub use items::{ITEM_BYTES_MAX, STALE, is_resp_name};
+
 /// Most names in the dictionary of one connection.
 pub const DICTIONARY_ENTRIES_MAX: usize = 1 << 20;
-/// Most names in the dictionaries of all connections of a port.
-pub const DICTIONARIES_ENTRIES_MAX: usize = 4 << 20;
-
-/// The value that marks the end of a series ([`END_OF_SERIES`]).
-pub const STALE: &[u8] = b"stale";
-
 /// The item that requests an acknowledgement.
 const SYNC: &[u8] = b"sync";
-
-/// One item of the stream.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Item<'a> {
-    Text(&'a [u8]),
-    Number(&'a [u8]),
-    Array(&'a [u8]),
-    Garbage(&'a [u8]),
-}
-
-impl<'a> Item<'a> {
-    fn text(self) -> &'a [u8] {
-        match self {
-            Self::Text(t) | Self::Number(t) | Self::Array(t) | Self::Garbage(t) => t,
-        }
-    }
-}
 
 /// The kind of the next item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,37 +47,13 @@ enum Expected {
     Skip(usize),
 }
 
-/// The remaining quota of dictionary entries of a port: [`DICTIONARIES_ENTRIES_MAX`] for all its
-/// connections. Clones share the quota.
-#[derive(Debug, Clone)]
-pub struct DictionaryQuota(Arc<AtomicUsize>);
-
-impl Default for DictionaryQuota {
-    fn default() -> Self {
-        Self::new(DICTIONARIES_ENTRIES_MAX)
-    }
-}
-
-impl DictionaryQuota {
-    /// Creates a quota of `entries` entries.
-    pub fn new(entries: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(entries)))
-    }
-
-    fn acquire(&self) -> bool {
-        self.0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-            .is_ok()
-    }
-}
-
 /// Reads samples from a stream of bytes.
 #[derive(Debug)]
 pub struct RespReader {
     dictionary: HashMap<i64, Row>,
     /// The store's epoch in which the dictionary's rows were last renewed.
     epoch: u32,
-    room: DictionaryQuota,
+    quota: DictionaryQuota,
     place: Expected,
     row: Option<Row>,
     time_ns: i64,
@@ -106,6 +65,10 @@ pub struct RespReader {
     doubtful: bool,
     /// True inside a line that is too long, until its end.
     overlong: bool,
+    /// Content of a bulk string that is too long, bytes still to be passed over before its line end.
+    passing: Option<usize>,
+    /// True if the items can no longer be separated. Nothing more is read.
+    broken: bool,
     /// True if the client requested an acknowledgement that is still to be reported to the caller.
     sync: bool,
     /// Number of lines read, the current one included.
@@ -120,17 +83,17 @@ impl Default for RespReader {
 
 impl Drop for RespReader {
     fn drop(&mut self) {
-        self.room.0.fetch_add(self.dictionary.len(), Ordering::Relaxed);
+        self.quota.release(self.dictionary.len());
     }
 }
 
 impl RespReader {
     /// Creates a reader whose dictionary shares a quota with others.
-    pub fn new(room: DictionaryQuota) -> Self {
+    pub fn new(quota: DictionaryQuota) -> Self {
         Self {
             dictionary: HashMap::new(),
             epoch: 0,
-            room,
+            quota,
             place: Expected::Name,
             row: None,
             time_ns: 0,
@@ -138,6 +101,8 @@ impl RespReader {
             named: None,
             doubtful: false,
             overlong: false,
+            passing: None,
+            broken: false,
             sync: false,
             line: 0,
         }
@@ -151,7 +116,7 @@ impl RespReader {
             let rest = buffer.get(done..).unwrap_or_default();
             let ReadUntilAsked { bytes, asked } = self.read_until_asked(rest, collector);
             done += bytes;
-            if asked.is_none() {
+            if asked.is_none() || self.broken {
                 return done;
             }
         }
@@ -167,13 +132,14 @@ impl RespReader {
         self.epoch = epoch;
         let before = self.dictionary.len();
         self.dictionary.retain(|_, row| store.keep_row(*row));
-        self.room.0.fetch_add(before - self.dictionary.len(), Ordering::Relaxed);
+        self.quota.release(before - self.dictionary.len());
         self.row = self.row.filter(|row| store.keep_row(*row));
         self.named = self.named.filter(|row| store.keep_row(*row));
     }
 
     /// Reads the complete items of a buffer up to the first `+sync`, which is returned as
-    /// [`TelnetCommand::Sync`].
+    /// [`TelnetCommand::Sync`]. If the items can no longer be separated, consumes all and returns
+    /// [`TelnetCommand::Exit`].
     pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],
@@ -184,6 +150,14 @@ impl RespReader {
         while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
             if std::mem::take(&mut self.sync) {
                 return ReadUntilAsked { bytes: done, asked: Some(TelnetCommand::Sync) };
+            }
+            if self.broken {
+                return ReadUntilAsked { bytes: buffer.len(), asked: Some(TelnetCommand::Exit) };
+            }
+            let Some(passed) = self.pass_over(rest, collector) else { break };
+            done += passed;
+            if passed > 0 || self.broken {
+                continue;
             }
             let end = rest.iter().position(|c| *c == b'\n');
             if self.overlong {
@@ -206,7 +180,22 @@ impl RespReader {
                 done += end + 1;
                 continue;
             }
-            let Some((item, used)) = item(line, rest, end + 1) else { break };
+            let (item, used) = match item(line, rest, end + 1) {
+                Found::Item(item, used) => (item, used),
+                Found::Incomplete => break,
+                Found::TooLong(bytes) => {
+                    self.line += 1;
+                    self.too_long(line, collector);
+                    self.passing = Some(bytes);
+                    done += end + 1;
+                    continue;
+                }
+                Found::Broken(reason) => {
+                    self.line += 1;
+                    self.end_stream(reason, line, collector);
+                    continue;
+                }
+            };
             done += used;
             self.line += 1;
             if !line.is_empty() {
@@ -220,10 +209,40 @@ impl RespReader {
         ReadUntilAsked { bytes: done, asked }
     }
 
+    /// Passes over the content of a bulk string that is too long, and its line end. Returns the number
+    /// of bytes consumed, or `None` if the line end is not complete.
+    fn pass_over(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) -> Option<usize> {
+        let Some(left) = self.passing else { return Some(0) };
+        if left > 0 {
+            let passed = left.min(rest.len());
+            let content = rest.get(..passed).unwrap_or_default();
+            self.line += memchr::memchr_iter(b'\n', content).count() as u64;
+            self.passing = Some(left - passed);
+            return Some(passed);
+        }
+        let bytes = match rest {
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            [b'\r'] => return None,
+            _ => {
+                self.end_stream(WRONG_END, rest, collector);
+                return Some(0);
+            }
+        };
+        self.passing = None;
+        Some(bytes)
+    }
+
+    fn end_stream(&mut self, reason: &str, text: &[u8], collector: &mut RowCollector<'_>) {
+        self.broken = true;
+        collector.refuse(self.line, format!("PARSER {reason}"), text);
+    }
+
     /// Handles the end of the stream: refuses an incomplete sample.
     pub fn end(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) {
         let whole = matches!(self.place, Expected::Name | Expected::Skip(_)) && rest.is_empty();
-        if !whole && !self.overlong {
+        let refused = self.overlong || self.passing.is_some() || self.broken;
+        if !whole && !refused {
             collector.refuse(
                 self.line,
                 "PARSER the stream ends inside a sample; send it again",
@@ -379,7 +398,7 @@ impl RespReader {
     /// for a new one.
     fn has_space(&self, id: i64) -> bool {
         self.dictionary.contains_key(&id)
-            || (self.dictionary.len() < DICTIONARY_ENTRIES_MAX && self.room.acquire())
+            || (self.dictionary.len() < DICTIONARY_ENTRIES_MAX && self.quota.acquire())
     }
 
     fn time(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
@@ -438,54 +457,4 @@ impl RespReader {
             collector.refuse(self.line, format!("DB {reason}"), item.text());
         }
     }
-}
-
-/// Returns the item that begins with a line and the number of bytes it takes, or `None` while a
-/// bulk string is incomplete. `behind` is the offset in `rest` of the next line.
-fn item<'a>(line: &'a [u8], rest: &'a [u8], behind: usize) -> Option<(Item<'a>, usize)> {
-    let text = line.get(1..).unwrap_or_default();
-    Some(match line.first() {
-        Some(b'+') => (Item::Text(text), behind),
-        Some(b':') => (Item::Number(text), behind),
-        Some(b'*') => (Item::Array(text), behind),
-        Some(b'$') => match count_of(text) {
-            Some(n) if n <= ITEM_BYTES_MAX => {
-                let bulk = rest.get(behind..behind + n)?;
-                let used = match (rest.get(behind + n)?, rest.get(behind + n + 1)) {
-                    (b'\n', _) => behind + n + 1,
-                    (b'\r', Some(b'\n')) => behind + n + 2,
-                    (b'\r', None) => return None,
-                    _ => return Some((Item::Garbage(line), behind)),
-                };
-                (Item::Text(bulk), used)
-            }
-            _ => (Item::Garbage(line), behind),
-        },
-        _ => (Item::Garbage(line), behind),
-    })
-}
-
-fn count_of(text: &[u8]) -> Option<usize> {
-    parse_int(text).and_then(|n| usize::try_from(n).ok())
-}
-
-fn number(item: Item<'_>) -> Option<Value> {
-    match item {
-        Item::Number(text) => parse_int(text).map(Value::I64),
-        Item::Text(STALE) => Some(Value::F64(f64::from_bits(END_OF_SERIES))),
-        Item::Text(text) => parse_float(text).map(Value::F64),
-        _ => None,
-    }
-}
-
-/// Returns true if an item can only be a series name: neither a time nor a number.
-fn is_name(item: Item<'_>) -> bool {
-    matches!(item, Item::Text(text) if is_resp_name(text))
-}
-
-/// Returns true if a series name may precede its samples directly. A name that has no tags or
-/// begins like a number can only be sent in a dictionary.
-pub fn is_resp_name(text: &[u8]) -> bool {
-    let letter = text.first().is_some_and(|c| !c.is_ascii_digit() && !b"+-.".contains(c));
-    letter && text.contains(&b'=') && parse_float(text).is_none()
 }

@@ -143,7 +143,7 @@ fn influx_lines_become_rows_and_bad_lines_are_reported() {
         "m,h=a f=1\n",
         "cpu,host=a user= 13\n",
         "cpu,host user=1 14\n",
-        "cpu,host=a user=\"open 15\n",
+        "cpu,host=a user=\"shut\"x 15\n",
         "cpu\n",
         "p|q,host=a f=1 16",
     );

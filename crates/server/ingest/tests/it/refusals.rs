@@ -8,7 +8,7 @@ use crate::common::{self, after, resp};
 use env::files::{Failure, Fault, SimDisk};
 use ingest::influx::{self, Precision};
 use ingest::remote::{Label, RemoteReader, Sample, TimeSeries, WriteRequest};
-use ingest::{HttpOptions, RowRefusal, TelnetReader};
+use ingest::{HttpOptions, RespReader, RowRefusal, TelnetReader};
 use prost::Message as _;
 use series::{Store, StoreOptions, Wal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -198,8 +198,6 @@ fn refused_influx_line_names_its_cause_and_spares_the_others() {
         ("m,a=1 f=1e400 7", "field f: 1e400 is out of the range of a float"),
         ("m,a=1 f=much 7", "field f: much is not a number, boolean or quoted text"),
         ("m,a=1 f= 7", "field f: no value"),
-        ("m,a=1 f=\"open 7", "field f: the text has no closing quote on this line"),
-        ("m,a=1 f=\"open\\\"", "field f: the text has no closing quote on this line"),
         ("m,a=1 f=\"shut\"x 7", "field f: something follows the closing quote"),
         ("m,a=1 f=1 9223372036854775808", "time 9223372036854775808 is out of range"),
         ("m,a=1 f=1 noon", "time noon is not an integer"),
@@ -226,4 +224,114 @@ fn refused_text_escapes_only_control_characters() {
     let (_, refusals) = resp(b"+a\\\\b\"c\n:7\n+1\n");
     assert_eq!(refused_texts(&refusals), ["a\\\\b\"c"]);
     assert!(!refusals[0].reason.contains('"'), "the text is in the refusal once: {refusals:?}");
+}
+
+/// A text with what an attacker would like to be read as a row of another machine.
+const TEXT: &str = "log,host=web1 msg=\"x\nfake,host=db9 owned=1 7\ny\",n=1 7";
+
+#[test]
+fn line_feeds_in_an_influx_text_begin_no_record() {
+    let (found, refusals) =
+        lines(&format!("{TEXT}\nlast,host=web1 v=1 8\n# a \"comment\nm,a=1 f=1 9"));
+    let rows = ["log_n host=web1 7 1", "last_v host=web1 8 1", "m_f a=1 9 1"];
+    let event = "!log_msg host=web1 7 x\nfake,host=db9 owned=1 7\ny";
+    assert!(rows.iter().all(|row| found.contains(&(*row).to_owned())), "{found:?}");
+    assert!(found.contains(&event.to_owned()), "{found:?}");
+    assert_eq!((found.len(), refusals.len()), (4, 0), "{refusals:?}");
+    // Lines are counted with those inside of texts.
+    let (_, refusals) = lines(&format!("{TEXT}\nbad\n"));
+    assert_eq!(refusals[0].line, 4, "{refusals:?}");
+}
+
+#[test]
+fn open_influx_text_passes_over_the_rest_as_one_refusal() {
+    let body =
+        "m,a=1 f=1 7\n\nm,a=1 n=1,s=\"x\ny\",t=\"open\nfake,host=db9 owned=1 7\nm,a=1 f=2 8\n";
+    let (found, refusals) = lines(body);
+    assert_eq!(found, ["m_f a=1 7 1"]);
+    let [refusal] = refusals.as_slice() else { panic!("{refusals:?}") };
+    assert_eq!(refusal.line, 4, "the line of the quote that is open: {refusal:?}");
+    assert!(refusal.reason.contains("no closing quote; 5 lines were passed over"), "{refusal:?}");
+    let (found, refusals) = lines("m,a=1 s=\"open\\\"");
+    assert_eq!((found.len(), refusals.len(), refusals[0].line), (0, 1, 1), "{refusals:?}");
+    // Quotes elsewhere open nothing.
+    let (found, _) = lines("\"m,a=\"1 f\"=1 7\nm,a=1 f=1 8\n");
+    assert_eq!(found.last().unwrap(), "m_f a=1 8 1");
+}
+
+#[test]
+fn influx_record_over_the_limit_is_one_refusal_in_any_pieces() {
+    let long = format!("big,a=1 s=\"{}\nfake,host=db9 owned=1 7\n\",n=1 7", "z".repeat(70_000));
+    let body = format!("m,a=1 f=1 7\n{long}\nm,a=1 f=2 8\n");
+    let whole = lines(&body);
+    assert_eq!(whole.0, ["m_f a=1 7 1", "m_f a=1 8 2"]);
+    assert_eq!(whole.1.len(), 1, "{:?}", whole.1);
+    assert!(whole.1[0].reason.contains("over the limit of 65536 bytes"), "{:?}", whole.1);
+    for piece in [1000, 65_535, 65_536, 65_537, 70_010] {
+        let mut left_max = 0;
+        let found = after(|collector| {
+            let mut reader = influx::InfluxReader::new(Precision::NANOSECONDS);
+            let mut buffer = Vec::new();
+            for bytes in body.as_bytes().chunks(piece) {
+                buffer.extend_from_slice(bytes);
+                let done = reader.read(&buffer, false, 99, collector);
+                buffer.drain(..done);
+                left_max = left_max.max(buffer.len());
+            }
+            reader.read(&buffer, true, 99, collector);
+        });
+        assert_eq!(found.0, whole.0, "pieces of {piece}");
+        assert_eq!((found.1.len(), found.1[0].line), (1, 2), "pieces of {piece}: {:?}", found.1);
+        assert!(left_max <= influx::LINE_BYTES_MAX, "{left_max} bytes are held");
+    }
+}
+
+#[test]
+fn content_of_a_refused_bulk_string_is_never_read_as_items() {
+    let fake = "+fake host=db9\r\n:7\r\n+1\r\n";
+    let content = fake.repeat(1000);
+    let good = "+m a=1\r\n:8\r\n+2\r\n";
+    let stream = format!("+!log a=1\r\n:7\r\n${}\r\n{content}\r\n{good}", content.len());
+    for piece in [1, 7, 16_384, stream.len()] {
+        let (found, refusals) = after(|collector| {
+            let (mut reader, mut buffer) = (RespReader::default(), Vec::new());
+            for bytes in stream.as_bytes().chunks(piece) {
+                buffer.extend_from_slice(bytes);
+                let done = reader.read(&buffer, collector);
+                buffer.drain(..done);
+            }
+            reader.end(&buffer, collector);
+        });
+        assert_eq!(found, ["m a=1 8 2"], "pieces of {piece}");
+        assert_eq!(refusals.len(), 1, "{refusals:?}");
+        assert!(refusals[0].reason.contains("over the limit of 16384 bytes"), "{refusals:?}");
+    }
+    // Nothing after a length that cannot be true, or that the content does not have, is read.
+    for (broken, count) in
+        [("$x\r\n", 1), ("$99999999999\r\n", 1), ("$4\r\n123456\r\n", 1), ("$20000\r\n", 2)]
+    {
+        let stream = format!("{good}+!log a=1\r\n:7\r\n{broken}{fake}{content}");
+        let (found, refusals) = resp(stream.as_bytes());
+        assert_eq!(found, ["m a=1 8 2"], "{broken:?}");
+        assert_eq!(refusals.len(), count, "{broken:?}: {refusals:?}");
+    }
+}
+
+#[tokio::test]
+async fn bulk_string_of_a_false_length_ends_the_connection() {
+    let (_folder, store) = common::store();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (_stop, stopped) = tokio::sync::watch::channel(false);
+    let (resp, guard) = (ingest::Protocol::Resp, ingest::Guard::default());
+    tokio::spawn(ingest::serve_tcp(listener, resp, store.clone(), guard, stopped));
+    let text = "+r a=x\r\n:1\r\n+5\r\n+!e a=x\r\n:1\r\n$3\r\n+fake a=y\r\n:7\r\n+1\r\n+sync\r\n";
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    // The server ends the connection, although this side stays open.
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("the connection ends") && !answer.contains("+OK"), "{answer}");
+    let found = |metric| store.find(&series::Selector::metric(metric)).len();
+    assert_eq!((found("r"), found("fake")), (1, 0));
 }
