@@ -6,7 +6,10 @@
 //! (`records.rs`). A record that is too long, or whose text has no closing quote, is one refusal, and
 //! nothing of it is read as another record.
 
+// The paths are given because `fuzz` includes this file from another folder.
+#[path = "influx/fields.rs"]
 mod fields;
+#[path = "influx/records.rs"]
 mod records;
 
 use query::time::parse_int;

@@ -13,7 +13,10 @@
 //! Limits: [`ITEM_BYTES_MAX`], [`DICTIONARY_ENTRIES_MAX`], [`DICTIONARIES_ENTRIES_MAX`], and the
 //! store's limits for names and rows.
 
+// The paths are given because `fuzz` includes this file from another folder.
+#[path = "resp/dictionary.rs"]
 mod dictionary;
+#[path = "resp/items.rs"]
 mod items;
 
 use std::collections::HashMap;
