@@ -21,8 +21,8 @@ use crate::cli::LogFormat;
 #[rustfmt::skip] // One name a line would fill a page.
 const PARTS: &[&str] = &[
     "api", "attribution", "budget", "client", "codec", "commit", "control", "detect",
-    "dirty", "env", "explain", "holdfast", "host", "ingest", "journal", "link", "listener", "model", "observe",
-    "page", "prometheus_api", "promql", "promql_syntax", "query", "queue", "realtime", "registry", "replication", "rest", "run", "scan", "security", "series", "service", "sessions",
+    "dirty", "env", "explain", "folder", "holdfast", "host", "ingest", "inspect", "journal", "link", "listener", "model", "observe",
+    "page", "prometheus_api", "promql", "promql_syntax", "query", "queue", "realtime", "registry", "replication", "rest", "run", "scan", "security", "series", "series_tools", "service", "sessions",
     "settings", "sigma", "silence", "sqlite", "state", "sync", "telemetry", "watch", "writers",
     "h2", "hyper", "hyper_util", "reqwest", "rustls", "tower",
 ];
