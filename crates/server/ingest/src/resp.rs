@@ -7,8 +7,8 @@
 //! it resumes at the next item that can only be a name, so the samples around a bad one are kept.
 //!
 //! The content of a bulk string is never read as items. One that is too long is refused and passed
-//! over. If a length cannot be true, or the content does not end where it says, nothing tells where
-//! the next item begins, and the stream ends.
+//! over. If a length is impossible, or the content does not end there, the next item cannot be found,
+//! and the stream ends.
 //!
 //! Limits: [`ITEM_BYTES_MAX`], [`DICTIONARY_ENTRIES_MAX`], [`DICTIONARIES_ENTRIES_MAX`], and the
 //! store's limits for names and rows.

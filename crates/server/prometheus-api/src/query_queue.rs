@@ -59,13 +59,13 @@ impl Drop for WaitingCount {
 }
 
 impl QueryQueue {
-    /// Creates the turns of queries that take their memory from a pool.
+    /// Creates the queue of a port, whose queries take their memory from a pool.
     pub(crate) fn new(memory: Memory) -> Self {
         let running = Arc::new(Semaphore::new(RUNNING_MAX));
         Self { running, waiting: Arc::default(), memory, unread_time: UNREAD_TIME_MAX }
     }
 
-    /// Runs a query when it is its turn.
+    /// Runs a query once fewer than [`RUNNING_MAX`] others run.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         timeout: Duration,
@@ -95,7 +95,7 @@ impl QueryQueue {
         answer.body().await
     }
 
-    /// Waits for the turn of a query.
+    /// Waits until the query may run.
     async fn permit(&self, timeout: Duration) -> Result<OwnedSemaphorePermit, Refusal> {
         let until = Instant::now() + timeout;
         let waits = self.waiting.fetch_add(1, Ordering::Relaxed);

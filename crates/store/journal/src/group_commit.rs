@@ -33,7 +33,7 @@
 //! # Failure
 //! If a group is refused before any of it was written, for lack of space or because a new segment
 //! cannot be prepared, its members get the error and the next group tries again. A failed write or
-//! fsync poisons the gate: the members of that group, the members of the forming group and every
+//! fsync poisons the group commit: the members of that group, the members of the forming group and every
 //! later caller get [`AppendError::Poisoned`], and nothing is acknowledged any more.
 //!
 //! # Locking

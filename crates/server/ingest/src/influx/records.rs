@@ -126,8 +126,8 @@ enum Step {
     End(usize),
 }
 
-/// Returns the position of the line feed that ends the record with which a text begins, and the number
-/// of line feeds before it. If there is none, returns the scan, which tells whether a text is open.
+/// Returns the position of the line feed that ends the first record of `text`, and the number of line
+/// feeds before it. If no line feed ends it, returns the state of the scan.
 pub(crate) fn record_end(text: &[u8]) -> Result<(usize, u64), RecordScan> {
     // Most records have no quote, so that their first line feed ends them.
     if let Some(end) = memchr(b'\n', text)

@@ -21,7 +21,7 @@ pub(super) struct Done {
 #[derive(Default)]
 pub(super) struct Generation {
     result: OnceLock<Result<Done, AppendError>>,
-    /// Member threads wait here for the result, together with the gate's `state`.
+    /// Member threads wait here for the result, together with the group commit's `state`.
     pub(super) done: Condvar,
     wakers: Mutex<Vec<Waker>>,
 }
@@ -36,7 +36,7 @@ impl Generation {
         self.wakers.lock().push(waker.clone());
     }
 
-    /// Sets the result and wakes all members. The caller holds the gate's `state`; without it a
+    /// Sets the result and wakes all members. The caller holds the group commit's `state`; without it a
     /// thread could miss the wake-up. Holding it is also faster: a woken member that appends at
     /// once waits for the lock until all are woken.
     pub(super) fn finish(&self, result: Result<Done, AppendError>) {

@@ -1,4 +1,4 @@
-//! Operations on the gate other than appends: exclusive access, flushes on request and by deadline,
+//! Operations on the group commit other than appends: exclusive access, flushes on request and by deadline,
 //! close, the journal's threads, and readers that wait for more records.
 
 use std::time::Instant;
@@ -78,7 +78,7 @@ impl GroupCommit {
         self.wake_joiners(&mut state);
         self.more.notify_all();
         loop {
-            // A thread notifies `idle` when it clears `busy`, or when it finds the gate poisoned
+            // A thread notifies `idle` when it clears `busy`, or when it finds the group commit poisoned
             // after it waited for exclusive access.
             if state.busy || state.exclusive_waiters > 0 {
                 state = self.idle.wait(state);
@@ -112,7 +112,7 @@ impl GroupCommit {
             } else if due && !state.busy {
                 state.deadline = None;
                 drop(state);
-                // A failure poisons the gate, which reports it to all other callers.
+                // A failure poisons the group commit, which reports it to all other callers.
                 let _ = self.persist();
                 state = self.state.lock();
             } else if due {

@@ -112,7 +112,7 @@ impl GroupCommit {
         WriteOutcome { result: operation(&mut writer), persisted: writer.horizon.position }
     }
 
-    /// Publishes the persisted position after an operation, or poisons the gate if it failed.
+    /// Publishes the persisted position after an operation, or poisons the group commit if it failed.
     pub(super) fn publish<T>(
         &self,
         state: &mut State,

@@ -1,4 +1,4 @@
-//! Tests the hand-over between writers with loom on a simulated disk (`make loom`). The gate and
+//! Tests the hand-over between writers with loom on a simulated disk (`make loom`). The group commit and
 //! the writer are the real ones; time does not pass.
 
 #![allow(clippy::unwrap_used, reason = "a model")]

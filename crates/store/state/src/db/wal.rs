@@ -61,7 +61,7 @@ impl StateStore {
         Ok(Position(self.persisted.load(Ordering::Acquire)))
     }
 
-    /// Returns true if the write-ahead log has grown so much that a checkpoint is due.
+    /// Returns true if the write-ahead log is so large that a checkpoint is due.
     pub fn checkpoint_due(&self) -> bool {
         self.log_bytes() > self.wal_bytes_max
     }
