@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::{Api, Running, eventually, folder};
 use serde_json::Value;
 
@@ -32,7 +33,7 @@ impl System {
             return None;
         }
         let base = folder(name);
-        let root = base.join("system");
+        let root = folder_to_watch(base.join("system"));
         for folder in ["info", "updates", "triggers"] {
             fs::create_dir_all(root.join("var/lib/dpkg").join(folder)).unwrap();
         }

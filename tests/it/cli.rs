@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::{Api, Running, folder, run, run_with};
 
 /// Returns the help of a command and, below it, of its sub-commands, each with its heading.
@@ -219,8 +220,7 @@ fn running_server_reports_refusals_and_records_actions() {
     let dir = folder("cli-running");
     let data = dir.join("data");
     let data = data.to_str().unwrap();
-    let watch = dir.join("watched");
-    fs::create_dir_all(&watch).unwrap();
+    let watch = folder_to_watch(dir.join("watched"));
     let words = ["up", "--data", data, "--api", "127.0.0.1:0", "--plain-http", "--watch"];
     let up = Running::start(&[&words[..], &[watch.to_str().unwrap()]].concat(), &dir.join("log"));
     let url = up.line("ready: ");

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::shifted::{DAY, HOUR, ShiftedClock, YEAR};
 use crate::common::{
     Api, Running, differences, disk, eventually, folder, free_port, run, run_with, stored,
@@ -41,8 +42,7 @@ struct World {
 impl World {
     fn new(name: &str, who: Who) -> Self {
         let base = folder(name);
-        let tree = base.join("tree");
-        fs::create_dir_all(&tree).unwrap();
+        let tree = folder_to_watch(base.join("tree"));
         fs::write(tree.join("first"), "x").unwrap();
         let (agents, api) = (free_port(), free_port());
         let server = format!(

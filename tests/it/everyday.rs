@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::{Running, eventually, folder, run_with};
 use serde_json::Value;
 
@@ -19,7 +20,7 @@ struct Fleet {
 impl Fleet {
     fn start(name: &str) -> Self {
         let base = folder(name);
-        let (data, tree) = (base.join("data"), base.join("tree"));
+        let (data, tree) = (base.join("data"), folder_to_watch(base.join("tree")));
         fs::create_dir_all(tree.join("etc")).unwrap();
         fs::create_dir_all(tree.join("etc2")).unwrap();
         fs::write(tree.join("etc/passwd"), "root").unwrap();

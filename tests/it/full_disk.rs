@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::mounted::Mounted;
+use crate::common::mounted::{Mounted, folder_to_watch};
 use crate::common::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
 
 fn fleet(base: &Path, server_data: &Path, agent_data: &Path, tree: &Path) -> (Running, Running) {
@@ -52,7 +52,7 @@ fn create_files(tree: &Path, files: u32) {
 #[test]
 fn agent_with_a_full_disk_reports_it_and_catches_up() {
     let base = folder("full-agent");
-    let (tree, data) = (base.join("tree"), base.join("agent"));
+    let (tree, data) = (folder_to_watch(base.join("tree")), base.join("agent"));
     let Some(mounted) = Mounted::new(data.clone(), 2) else { return };
     create_files(&tree, 30_000);
     let (server, agent) = fleet(&base, &base.join("server"), &data, &tree);
@@ -70,7 +70,7 @@ fn agent_with_a_full_disk_reports_it_and_catches_up() {
 #[test]
 fn server_with_a_full_disk_refuses_and_loses_nothing() {
     let base = folder("full-server");
-    let (tree, data) = (base.join("tree"), base.join("server"));
+    let (tree, data) = (folder_to_watch(base.join("tree")), base.join("server"));
     let Some(_mounted) = Mounted::new(data.clone(), 400) else { return };
     create_files(&tree, 500);
     let (server, agent) = fleet(&base, &data, &base.join("agent"), &tree);

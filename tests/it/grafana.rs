@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::common::grafana::{Grafana, Parameters};
+use crate::common::mounted::folder_to_watch;
 use crate::common::series::{Alone, post};
 use crate::common::{Running, eventually, folder};
 use serde_json::{Value, json};
@@ -219,8 +220,7 @@ fn without_values(grafana: &Grafana, queries: &[PanelQuery]) -> Vec<String> {
 #[test]
 fn every_panel_has_values_of_a_new_server() {
     let base = folder("grafana-dashboards");
-    let (data, tree) = (base.join("data"), base.join("tree"));
-    fs::create_dir_all(&tree).unwrap();
+    let (data, tree) = (base.join("data"), folder_to_watch(base.join("tree")));
     let (data, tree) = (data.to_str().unwrap(), tree.to_str().unwrap());
     let words = ["up", "--data", data, "--watch", tree, "--api", "127.0.0.1:0", "--plain-http"];
     let up = Running::start(&[&words[..], &["--http", "127.0.0.1:0"]].concat(), &base.join("log"));

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::{Api, Running, disk, eventually, folder, free_port, run, stored};
 use serde_json::Value;
 
@@ -66,8 +67,7 @@ impl Deployment {
 
     /// Creates a folder with one file.
     fn tree(&self, name: &str) -> PathBuf {
-        let tree = self.base.join(name);
-        fs::create_dir_all(&tree).unwrap();
+        let tree = folder_to_watch(self.base.join(name));
         fs::write(tree.join("file"), name).unwrap();
         tree
     }

@@ -6,6 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::series::post;
 use crate::common::{self, Running, eventually, folder, free_port, run};
 
@@ -16,8 +17,7 @@ struct Fleet {
 
 impl Fleet {
     fn new(base: &Path) -> Self {
-        let tree = base.join("tree");
-        fs::create_dir_all(&tree).unwrap();
+        let tree = folder_to_watch(base.join("tree"));
         fs::write(tree.join("watched"), "x").unwrap();
         let agents = free_port();
         let server_toml = base.join("server.toml");

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::{Api, Running, differences, disk, folder, stored};
 
 /// Directories of the generated tree, and files and links in each: 20,211 entries with the root.
@@ -32,7 +33,7 @@ fn tree(base: &Path) -> PathBuf {
     if std::env::var_os("HOLDFAST_SOAK").is_some() {
         return "/usr".into();
     }
-    let tree = base.join("tree");
+    let tree = folder_to_watch(base.join("tree"));
     generated(&tree);
     tree
 }

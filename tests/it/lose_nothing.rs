@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::proxy::{Fault, Proxy};
 use crate::common::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
 use env::random::{Random as _, SeededRandom, SystemRandom};
@@ -62,8 +63,7 @@ struct Fleet {
 
 impl Fleet {
     fn start(base: &Path) -> Self {
-        let tree = base.join("tree");
-        fs::create_dir_all(&tree).unwrap();
+        let tree = folder_to_watch(base.join("tree"));
         let agents = free_port();
         let network = Proxy::to(([127, 0, 0, 1], agents).into());
         let server_toml = format!(

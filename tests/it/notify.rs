@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 
 use crate::common::deployment::Deployment;
+use crate::common::mounted::folder_to_watch;
 use crate::common::{PATIENCE, Running, eventually, folder, run};
 
 /// Returns a receiver of the messages. A thread reads the socket at once, because the kernel queues
@@ -74,8 +75,7 @@ fn server_notifies_ready_watchdog_and_stopping() {
 #[test]
 fn up_notifies_ready_watchdog_and_stopping() {
     let home = folder("notify-up");
-    fs::create_dir(home.join("tree")).unwrap();
-    let (data, tree) = (home.join("data"), home.join("tree"));
+    let (data, tree) = (home.join("data"), folder_to_watch(home.join("tree")));
     tells(
         &[
             "up",
@@ -97,8 +97,8 @@ fn up_notifies_ready_watchdog_and_stopping() {
 #[test]
 fn server_with_a_failed_state_exits_with_3() {
     let home = folder("notify-failed");
-    let (data, tree, path) = (home.join("data"), home.join("tree"), home.join("notify.sock"));
-    fs::create_dir(&tree).unwrap();
+    let (data, path) = (home.join("data"), home.join("notify.sock"));
+    let tree = folder_to_watch(home.join("tree"));
     let told = listen(&path);
     let words = [
         "up",

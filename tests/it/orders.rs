@@ -2,13 +2,13 @@
 
 use std::fs;
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::{Api, Running, eventually, folder};
 
 #[test]
 fn scan_times_are_reported_and_commands_acknowledged() {
     let base = folder("orders");
-    let (data, tree) = (base.join("data"), base.join("tree"));
-    fs::create_dir_all(&tree).unwrap();
+    let (data, tree) = (base.join("data"), folder_to_watch(base.join("tree")));
     fs::write(tree.join("a"), b"one").unwrap();
     let words = [
         "up",

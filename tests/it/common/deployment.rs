@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::mounted::folder_to_watch;
 use super::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
 
 /// Number of directories in the tree.
@@ -51,7 +52,7 @@ impl Deployment {
     /// Does the same as [`Deployment::new`], but scans files and packages at this interval.
     pub(crate) fn looking(name: &str, interval: &str) -> Self {
         let base = folder(name);
-        let tree = base.join("tree");
+        let tree = folder_to_watch(base.join("tree"));
         for n in 0..FOLDERS * FILES {
             let path = tree.join(format!("d{}/f{n}", n % FOLDERS));
             fs::create_dir_all(path.parent().unwrap()).unwrap();

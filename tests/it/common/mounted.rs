@@ -30,3 +30,27 @@ impl Drop for Mounted {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
+
+/// Creates a folder to watch on a tmpfs of its own. An agent marks the whole file system of what it
+/// watches, so on a shared one it wakes for every change that any other test makes.
+///
+/// Only the calling thread, and what it starts from now on, sees the tmpfs, so it is gone with the
+/// test, also after a kill. Without root it is a plain folder.
+pub(crate) fn folder_to_watch(path: PathBuf) -> PathBuf {
+    fs::create_dir_all(&path).unwrap();
+    if rustix::process::geteuid().is_root() {
+        // SAFETY: no file descriptor becomes private, only the list of mounts.
+        #[expect(unsafe_code, reason = "with other flags it would take descriptors away")]
+        unsafe {
+            rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS).unwrap();
+        }
+        mount(&["--make-rprivate", "/"]);
+        mount(&["-t", "tmpfs", "holdfast-watched", path.to_str().unwrap()]);
+    }
+    path
+}
+
+fn mount(words: &[&str]) {
+    let done = Command::new("mount").args(words).output().unwrap();
+    assert!(done.status.success(), "mount {words:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
