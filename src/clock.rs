@@ -16,16 +16,16 @@ use crate::cli::ClockCommand;
 /// Runs `holdfast clock show` or `accept`. Returns false if the clock is held.
 pub(crate) async fn run(command: ClockCommand) -> anyhow::Result<bool> {
     match command {
-        ClockCommand::Show(args) => show(&DataFolder::new(&args.data)).await,
+        ClockCommand::Show(args) => show(&DataFolder::new(args.folder()?)).await,
         ClockCommand::Accept(args) => {
-            accept(&DataFolder::new(&args.data)).await?;
+            accept(&DataFolder::new(args.folder()?)).await?;
             Ok(true)
         }
     }
 }
 
 async fn show(folder: &DataFolder) -> anyhow::Result<bool> {
-    if let Some(server) = Client::running(&folder.socket()).await? {
+    if let Some(server) = Client::running(&folder.socket())? {
         let answer = server.get(&["clock"], &[]).await?;
         let data = at(&answer, "/data");
         print(&[
@@ -47,7 +47,7 @@ async fn show(folder: &DataFolder) -> anyhow::Result<bool> {
 }
 
 async fn accept(folder: &DataFolder) -> anyhow::Result<()> {
-    if let Some(server) = Client::running(&folder.socket()).await? {
+    if let Some(server) = Client::running(&folder.socket())? {
         let answer = server.put(&["clock", "accept"], &[]).await?;
         return print(&[("clock", text(&answer, "/message"))]);
     }
@@ -65,7 +65,7 @@ async fn accept(folder: &DataFolder) -> anyhow::Result<()> {
 
 /// Runs `holdfast authority reissue`.
 pub(crate) fn reissue(args: &DataArg) -> anyhow::Result<()> {
-    let folder = DataFolder::new(&args.data);
+    let folder = DataFolder::new(args.folder()?);
     folder.expect_server()?;
     let _lock = folder.claim()?;
     let now_s = (SystemClock::new().now_us() / 1_000_000) as i64;

@@ -17,7 +17,8 @@ use folder::{DataFolder, expect_no_server};
 
 /// Creates an enrolment token. A server may be running.
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
-    let registry = server::registry_for_command(&DataFolder::new(&args.data.data))?;
+    let folder = DataFolder::new(args.data.folder()?);
+    let registry = server::registry_for_command(&folder)?;
     let mut detail = format!("enrolment token: uses {}, ttl_s {}", args.uses, args.ttl.as_secs());
     for group in &args.group {
         detail.push_str(", group ");
@@ -29,7 +30,7 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let outcome = if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused };
     let recorded = registry.end_audit(&context, outcome);
     let token = made?;
-    let told = enrolment(&DataFolder::new(&args.data.data), &registry, &token);
+    let told = enrolment(&folder, &registry, &token);
     registry.close()?;
     let line = if args.json {
         serde_json::json!({ "token": token, "uses": args.uses, "ttl_s": args.ttl.as_secs() })
@@ -48,7 +49,7 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     let name = args.file.display().to_string();
     let text = std::fs::read_to_string(&args.file).with_context(|| name.clone())?;
-    let folder = DataFolder::new(&args.data.data);
+    let folder = DataFolder::new(args.data.folder()?);
     // A running server has the fleet in memory and would not see them.
     let _lock = folder.claim()?;
     let registry = server::registry_alone(&folder)?;

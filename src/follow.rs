@@ -8,6 +8,7 @@ use replication::follow::{self, FollowOptions, Marker, ServerAddress};
 use service::Stop;
 
 use crate::cli::{FollowArgs, PromoteArgs};
+use crate::server;
 use folder::{DataFolder, follower_folder, is_there};
 use service::Console;
 
@@ -17,12 +18,12 @@ pub(crate) async fn follow(args: FollowArgs) -> anyhow::Result<()> {
     let console = Console::new();
     let folder = DataFolder::new(&args.to);
     let _lock = folder.claim()?;
-    if let Some(socket) = args.from.strip_prefix("unix:")
-        && args.once
-        && !is_there(Path::new(socket))?
-    {
-        let from = &args.from;
-        bail!("--from {from}: no such socket; it is holdfast.sock in a server's data folder");
+    if let Some(socket) = args.from.strip_prefix("unix:").map(Path::new) {
+        client::mention(socket.parent().unwrap_or(socket));
+        if Client::running(socket)?.is_none() && args.once && !is_there(socket)? {
+            let from = &args.from;
+            bail!("--from {from}: no such socket; it is holdfast.sock in a server's data folder");
+        }
     }
     let keys = folder.keys();
     let options = FollowOptions {
@@ -53,9 +54,10 @@ pub(crate) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
     }
     let _lock = folder.claim()?;
     let last = follow::promote(&follower_folder(&folder))?;
+    let next = server::accept_registry(&folder)?;
     Console::new().line(&format!(
-        "promoted: {} holds every record up to {last}; start the server on it, and never again the \
-         one at {}",
+        "promoted: {} holds every record up to {last}; every token is revoked, and the next new agent \
+         is {next}; start the server on it, and never again the one at {}",
         path.display(),
         marker.from
     ));
@@ -69,9 +71,7 @@ pub(crate) async fn status(folder: &Path) -> anyhow::Result<serde_json::Value> {
         return Ok(serde_json::json!({ "following": marker.from, "as": marker.name }));
     }
     let socket = DataFolder::new(folder).socket();
-    if !is_there(&socket)? {
-        return Ok(serde_json::Value::Null);
-    }
-    // A killed server leaves its socket; then there are no followers to report.
-    Ok(Client::local(&socket)?.get(&["journal", "followers"], &[]).await.unwrap_or_default())
+    // Without a server there are no followers to report.
+    let Some(server) = Client::running(&socket)? else { return Ok(serde_json::Value::Null) };
+    Ok(server.get(&["journal", "followers"], &[]).await.unwrap_or_default())
 }

@@ -24,7 +24,8 @@ use clap::Parser as _;
 use client::{AgentsArgs, AgentsCommand, FleetCommand, UsersArgs, UsersCommand};
 
 use crate::cli::{
-    AgentCommand, AuthorityCommand, Cli, Command, ConfigCommand, JournalCommand, ServerCommand,
+    AgentCommand, AuthorityCommand, Cli, Command, ConfigCommand, JournalCommand, RegistryCommand,
+    ServerCommand,
 };
 
 /// Exit code if differences were found or something is not proven.
@@ -121,11 +122,23 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Token(args) => enrol::token(&args)?,
         Command::Fleet(command) => fleet(command)?,
         Command::Scan(args) => return scan_command::run(&args),
-        Command::Backup(args) => print_line(&folder::backup::backup(&args.data.data, &args.to)?)?,
+        Command::Backup(args) => {
+            print_line(&folder::backup::backup(&args.data.folder()?, &args.to)?)?
+        }
         Command::Restore(args) => {
-            print_line(&folder::backup::restore(&args.from, &args.data.data)?)?;
+            let data = args.data.folder()?;
+            let line = folder::backup::restore(&args.from, &data)?;
+            accept_restored(&data)?;
+            print_line(&line)?;
         }
         Command::Authority(AuthorityCommand::Reissue(args)) => clock::reissue(&args)?,
+        Command::Registry(RegistryCommand::Accept(args)) => {
+            let folder = folder::DataFolder::new(args.folder()?);
+            folder.expect_server()?;
+            let _lock = folder.claim()?;
+            let next = server::accept_registry(&folder)?;
+            print_line(&format!("accepted: the next new agent is {next}; every token is revoked"))?;
+        }
         Command::Clock(command) => return runtime()?.block_on(clock::run(command)),
         Command::User(_) => anyhow::bail!("user: this command is now `holdfast users`"),
         Command::Remove(_) => anyhow::bail!("remove: this command is now `holdfast agents remove`"),
@@ -152,6 +165,16 @@ fn run(command: Command) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// Makes the registry of a restored folder safe, if a server's: the backup may be older than numbers
+/// and revocations of today.
+fn accept_restored(data: &std::path::Path) -> anyhow::Result<()> {
+    let folder = folder::DataFolder::new(data);
+    if folder::is_there(&folder.registry_db())? {
+        server::accept_registry(&folder)?;
+    }
+    Ok(())
+}
+
 /// Prints a line on stdout.
 fn print_line(line: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
@@ -165,7 +188,7 @@ fn fleet(command: FleetCommand) -> anyhow::Result<()> {
             enrol::import(&args)
         }
         FleetCommand::Users(UsersArgs { command: Some(UsersCommand::Password(args)), .. })
-            if args.connect.url().is_none() && !is_served(&args.connect.data())? =>
+            if args.connect.url().is_none() && !is_served(&args.connect.data()?)? =>
         {
             user::set_password(&args)
         }
@@ -176,7 +199,7 @@ fn fleet(command: FleetCommand) -> anyhow::Result<()> {
 /// Returns true if a server runs on a data folder.
 fn is_served(data: &std::path::Path) -> anyhow::Result<bool> {
     let socket = folder::DataFolder::new(data).socket();
-    Ok(runtime()?.block_on(client::Client::running(&socket))?.is_some())
+    Ok(client::Client::running(&socket)?.is_some())
 }
 
 /// Returns the runtime of a command that serves or waits.

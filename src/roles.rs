@@ -1,8 +1,10 @@
 //! `holdfast server` and `holdfast agent`: each role in a process of its own.
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 
 use anyhow::bail;
+use folder::DataFolder;
 use run::{Agent, AgentSettings, EndReason, REBUILD_PAUSE};
 use service::Console;
 use service::Notify;
@@ -40,11 +42,7 @@ pub(crate) async fn server(file: &Path, args: &ServerArgs) -> anyhow::Result<()>
     }
     print_ports(&console, &started.series);
     if let Some(password) = &started.password {
-        console.line(&format!(
-            "log in: user admin, password {password} (shown once; `holdfast users password admin \
-             --data {}` makes a new one)",
-            std::path::absolute(&config.data)?.display()
-        ));
+        console.line(&first_login(password, &std::path::absolute(&config.data)?)?);
     }
     console.line(&format!("ready: {}", started.url));
     let watchdog = notify.ready();
@@ -59,6 +57,18 @@ pub(crate) async fn server(file: &Path, args: &ServerArgs) -> anyhow::Result<()>
     drop(watchdog);
     console.line("stopped");
     Ok(())
+}
+
+/// Returns the line that says how to log in for the first time. Without a terminal the password goes
+/// into a file: lines of a service stay in the system's log.
+pub(crate) fn first_login(password: &str, data: &Path) -> anyhow::Result<String> {
+    let anew = format!("`holdfast users password admin --data {}` makes a new one", data.display());
+    if std::io::stdout().is_terminal() {
+        return Ok(format!("log in: user admin, password {password} (shown once; {anew})"));
+    }
+    let file = DataFolder::new(data).store_first_password(password)?;
+    let file = file.display();
+    Ok(format!("log in: user admin, password in {file} (removed when it is changed; {anew})"))
 }
 
 /// Runs an enrolled agent until SIGINT or SIGTERM.

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
     let (mut own, _) = config.into_settings();
     if of.config.is_none() {
         // That of `up` has the server's data too.
-        own.excluded = vec![of.data.clone()];
+        own.excluded = vec![of.folder()?];
     }
     scan::compare(&request, &database, &own.with_groups()?)
 }

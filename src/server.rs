@@ -33,12 +33,14 @@ use crate::series::{Ports, Secrets, certificate_files, store_own};
 use folder::DataFolder;
 use folder::ServerFiles;
 use folder::Upkeep;
-use folder::clock::{FolderClock, STORE_EVERY, read_guarded};
+use folder::clock::{FolderClock, STORE_EVERY};
 
 mod failure;
+mod folder_registry;
 mod web;
 
 pub(crate) use failure::StoreFailed;
+pub(crate) use folder_registry::{accept_registry, registry_alone, registry_for_command};
 pub(crate) use web::shown_address;
 use web::{api_router, serve_api};
 
@@ -79,7 +81,7 @@ impl Server {
         let folder = DataFolder::new(&config.data);
         let lock = folder.claim()?;
         config.file.as_deref().map_or(Ok(()), |file| folder.record_config(file))?;
-        let own_clock = Arc::new(FolderClock::open(&folder));
+        let own_clock = Arc::new(FolderClock::open(&folder, &ages(config)));
         let guard = own_clock.clock.clone();
         let clock: Arc<dyn Clock> = guard.clone();
         let opening = (config.clone(), folder.clone(), guard.clone());
@@ -180,6 +182,7 @@ impl Stores {
         let clock: Arc<dyn Clock> = guard.clone();
         let (state, commit, journal) = open_stores(config, folder, &clock)?;
         let registry = open_registry(config, folder, guard, Arc::new(SystemRandom))?;
+        folder_registry::expect_registry_of_state(folder, &registry)?;
         if let Some(problem) = registry.authority_problem() {
             warn!("{problem}");
         }
@@ -332,6 +335,7 @@ fn open_registry(
         login_block_s: config.auth.block_time.as_secs(),
         cache_ttl: config.cache.ttl,
         tokens_until_s: Some(tokens_until_s(&clock)),
+        first_password_file: Some(folder.first_password()),
         ..RegistryOptions::default()
     };
     folder.expect_registry()?;
@@ -373,24 +377,6 @@ fn database(file: &Path, error: anyhow::Error) -> anyhow::Error {
         "{file}; if it is damaged, move the data folder away and put the last backup in its place with \
          `holdfast restore`"
     ))
-}
-
-/// Opens the registry for a command on the server's machine; a server may have it open.
-pub(crate) fn registry_for_command(folder: &DataFolder) -> anyhow::Result<Registry> {
-    folder.expect_server()?;
-    if let Some(following) = Marker::load(folder.path())? {
-        let (folder, server) = (folder.path().display(), following.from);
-        bail!("{folder}: follows {server}, whose registry takes its place: do this at that server");
-    }
-    registry_alone(folder)
-}
-
-/// Opens the registry. If no server has run in the folder yet, creates it; the caller must then
-/// have claimed the folder.
-pub(crate) fn registry_alone(folder: &DataFolder) -> anyhow::Result<Registry> {
-    let config = ServerConfig { data: folder.path().to_owned(), ..ServerConfig::default() };
-    let clock = Arc::new(read_guarded(folder));
-    open_registry(&config, folder, clock, Arc::new(SystemRandom))
 }
 
 fn first_password(registry: &Registry) -> anyhow::Result<Option<String>> {
@@ -458,6 +444,11 @@ fn series_secrets(config: &ServerConfig, registry: &Registry) -> anyhow::Result<
         };
     let token = DataFolder::new(&config.data).series_token()?;
     Ok(Secrets { certificate, token: Some(token) })
+}
+
+/// Returns the ages at which data is deleted.
+fn ages(config: &ServerConfig) -> Vec<Duration> {
+    [&[config.retention.events_age][..], &config.series.ages()].concat()
 }
 
 fn retention(config: &ServerConfig) -> Retention {

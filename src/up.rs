@@ -19,7 +19,7 @@ use sync::{EnrollOptions, IdentityFolder};
 
 use crate::cli::UpArgs;
 use crate::config::{AgentsConfig, ApiConfig, SeriesConfig, ServerConfig};
-use crate::roles::rebuild_after;
+use crate::roles::{first_login, rebuild_after};
 use crate::series::print_ports;
 use crate::server::{Server, Started};
 use folder::DataFolder;
@@ -39,13 +39,14 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     for path in missing {
         console.line(&format!("does not exist, skipped: {}", path.display()));
     }
-    let config = server_config(&args);
+    let data = client::own_data(args.data.as_deref())?;
+    let config = server_config(&args, &data);
     config.validate()?;
     let notify = Notify::of_environment();
     let (server, started) = Server::start(&config).await?;
-    print_started(&console, &started, &args.data);
+    print_started(&console, &started, &data)?;
     let watchdog = notify.ready();
-    let folder = DataFolder::new(&args.data);
+    let folder = DataFolder::new(&data);
     let exits = args.failure.exit_on_failure || notify.is_connected();
     let (ended, failed) = tokio::select! {
         ended = local_agent(&args, &server, &started, rules, (&folder, &console), &mut stop) => {
@@ -77,9 +78,9 @@ fn rules(watch: &[PathBuf]) -> anyhow::Result<(Rules, Vec<PathBuf>)> {
     Ok((rules, Vec::new()))
 }
 
-fn server_config(args: &UpArgs) -> ServerConfig {
+fn server_config(args: &UpArgs, data: &Path) -> ServerConfig {
     ServerConfig {
-        data: args.data.clone(),
+        data: data.to_owned(),
         api: ApiConfig { listen: args.api, plain_http: args.plain_http, ..ApiConfig::default() },
         agents: AgentsConfig { listen: args.agents, ..AgentsConfig::default() },
         series: SeriesConfig { own_metrics: OWN_METRICS, ..SeriesConfig::default() }
@@ -88,18 +89,15 @@ fn server_config(args: &UpArgs) -> ServerConfig {
     }
 }
 
-fn print_started(console: &Console, started: &Started, data: &Path) {
+fn print_started(console: &Console, started: &Started, data: &Path) -> anyhow::Result<()> {
     console.line(&format!("page: {}", started.url));
     print_ports(console, &started.series);
     match &started.password {
-        Some(password) => console.line(&format!(
-            "log in: user admin, password {password} (shown once; `holdfast users password admin \
-             --data {}` makes a new one)",
-            data.display()
-        )),
+        Some(password) => console.line(&first_login(password, data)?),
         None => console.line("log in: user admin, with the password set at first start"),
     }
     console.line(&format!("ready: {}", started.url));
+    Ok(())
 }
 
 /// Runs the local agent until SIGINT or SIGTERM, or until it fails. It reloads its groups'
@@ -117,7 +115,7 @@ async fn local_agent(
     enrol_once(server, &format!("https://{agents}"), identity, console).await?;
     let settings = AgentSettings {
         folder: folder.agent(),
-        excluded: vec![args.data.clone()],
+        excluded: vec![folder.path().to_owned()],
         rules,
         scan: ScanConfig { interval: args.scan_interval, ..ScanConfig::default() },
         realtime: RealtimeConfig::default(),

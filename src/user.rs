@@ -10,7 +10,7 @@ use folder::DataFolder;
 
 pub(crate) fn set_password(args: &PasswordArgs) -> anyhow::Result<()> {
     let name = &args.user;
-    let registry = server::registry_for_command(&DataFolder::new(args.connect.data()))?;
+    let registry = server::registry_for_command(&DataFolder::new(args.connect.data()?))?;
     let (password, is_random) = client::new_password()?;
     let detail = format!("password of user {name}");
     let context = registry.audited(Reader::server(), "local", "security:update", &detail);

@@ -28,13 +28,6 @@ mod readers;
 #[path = "../fuzz/src/targets.rs"]
 mod targets;
 
-/// The readers, under the names that the fuzz targets use.
-mod ingest {
-    pub(crate) use ::ingest::influx::{Precision, read as influx_read};
-    pub(crate) use ::ingest::remote::read as remote_read;
-    pub(crate) use ::ingest::{CollectedRows, RespReader, RowCollector, TelnetReader};
-}
-
 use std::fs;
 use std::path::Path;
 

@@ -1,5 +1,4 @@
-//! The decoders of the series store and the readers of its protocols; see `targets.rs`. The
-//! including file must define `ingest`.
+//! The decoders of the series store and the readers of its protocols; see `targets.rs`.
 
 #![allow(
     clippy::indexing_slicing,
@@ -16,9 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use env::files::SimDisk;
 use series::{Store, StoreOptions, Wal, probe};
 
-use crate::ingest::{
-    CollectedRows, Precision, RespReader, RowCollector, TelnetReader, influx_read, remote_read,
-};
+use ::readers::influx::{Precision, read as influx_read};
+use ::readers::remote::read as remote_read;
+use ::readers::{CollectedRows, RespReader, RowCollector, TelnetReader};
 
 /// Most inputs that are given to one store.
 const INPUTS_MAX: u32 = 500;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use client::{DEFAULT_DATA, DataArg};
+use client::DataArg;
 use settings::bounds::within;
 use settings::limits::{INTERVAL_MAX, INTERVAL_MIN};
 
@@ -24,10 +24,9 @@ fn scan_interval(text: &str) -> Result<Duration, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Data folder; created at first start.
+    /// Data folder; created at first start. Default: ./data.
     #[arg(long, value_name = "DIR", env = "HOLDFAST_DATA", hide_env_values = true)]
-    #[arg(default_value = DEFAULT_DATA)]
-    pub(crate) data: PathBuf,
+    pub(crate) data: Option<PathBuf>,
     /// Folder or file to watch; may be given more than once. Default: /etc, /usr/bin, /usr/sbin,
     /// /usr/lib/systemd and /boot, as far as they exist.
     #[arg(long, value_name = "PATH")]

@@ -39,6 +39,17 @@ reached its age by the accepted time is deleted."
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum RegistryCommand {
+    /// Go on with a registry.db that is older than state.db: numbers of agents that the state knows are
+    /// not given again, and every token is revoked. Stop the server first.
+    #[command(
+        after_help = "Example:\n  holdfast registry accept --data ./data\n\nWhat was decided since \
+that registry.db (users, groups, removed agents, revoked certificates) is lost: check it."
+    )]
+    Accept(DataArg),
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum AuthorityCommand {
     /// Reissue the authority's certificate with a new validity, if it was issued at a wrong time.
     /// Stop the server first.

@@ -15,7 +15,9 @@ use client::FleetCommand;
 use inspect::QueueCommand;
 
 pub(crate) use self::fleet::{AgentArgs, AgentCommand, EnrollArgs, TokenArgs, UpArgs};
-pub(crate) use self::folder::{AuthorityCommand, BackupArgs, ClockCommand, RestoreArgs};
+pub(crate) use self::folder::{
+    AuthorityCommand, BackupArgs, ClockCommand, RegistryCommand, RestoreArgs,
+};
 pub(crate) use self::journal::{FollowArgs, JournalCommand, PromoteArgs};
 pub(crate) use self::look::ScanArgs;
 pub(crate) use self::series::{SeriesBenchArgs, SeriesCommand, SeriesPortArgs, SeriesServeArgs};
@@ -53,7 +55,8 @@ pub(crate) enum Command {
     /// Run a server and a local agent in one process with one data folder.
     #[command(after_help = "Example:\n  holdfast up --data ./data --watch /etc --watch /srv \
 --scan-interval 5m\n\nPrints `ready: URL` on stdout once it serves. The first administrator \
-password is made at first start and shown once, unless HOLDFAST_ADMIN_PASSWORD gives it.")]
+password is made at first start and shown once, without a terminal in the file admin-password of the \
+data folder, unless HOLDFAST_ADMIN_PASSWORD gives it.")]
     Up(UpArgs),
     /// Run the server.
     #[command(after_help = "Example:\n  holdfast server setup --listen 0.0.0.0 --name \
@@ -90,6 +93,9 @@ not affect the exit code.")]
     /// Manage the certificate authority of a server.
     #[command(subcommand)]
     Authority(AuthorityCommand),
+    /// Accept a registry that is older than the state next to it.
+    #[command(subcommand)]
+    Registry(RegistryCommand),
     /// Show or accept the clock of a data folder.
     #[command(subcommand)]
     Clock(ClockCommand),

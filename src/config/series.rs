@@ -231,6 +231,12 @@ impl SeriesConfig {
         ingest::Memory::new(bytes(self.query_mib), bytes(self.queries_mib))
     }
 
+    /// Returns the ages at which samples and their roll-ups are deleted.
+    pub(crate) fn ages(&self) -> Vec<Duration> {
+        let all = [self.age_max, self.rollup_age, self.hourly_age];
+        all.into_iter().filter(|age| !age.is_zero()).collect()
+    }
+
     /// Returns the options for opening the store.
     pub(crate) fn store_options(&self) -> series::StoreOptions {
         series::StoreOptions {

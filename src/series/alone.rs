@@ -26,11 +26,11 @@ const TICK_EVERY: Duration = Duration::from_secs(1);
 pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let console = Console::new();
-    let folder = DataFolder::new(&args.data.data);
+    let folder = DataFolder::new(args.data.folder()?);
     let config = crate::open_files::fit_series(&configuration(&args, &folder)?)?;
     folder.make()?;
     let secrets = secrets(&config, &folder)?;
-    let clock = FolderClock::open(&folder);
+    let clock = FolderClock::open(&folder, &config.ages());
     let dir = folder.series();
     let options = StoreOptions { clock: clock.clock.clone(), ..config.store_options() };
     // The process before, which was killed or is stopping, may have the store open for a moment more.
@@ -118,7 +118,7 @@ pub(crate) fn certificate_files(
 
 /// Writes the commented configuration.
 pub(super) fn init(data: &DataArg) -> anyhow::Result<()> {
-    let folder = DataFolder::new(&data.data);
+    let folder = DataFolder::new(data.folder()?);
     folder.make()?;
     let path = folder.series_toml();
     let file = fs::File::create_new(&path);
@@ -130,7 +130,7 @@ pub(super) fn init(data: &DataArg) -> anyhow::Result<()> {
 
 /// Creates an empty store.
 pub(super) fn create(data: &DataArg) -> anyhow::Result<()> {
-    let folder = DataFolder::new(&data.data);
+    let folder = DataFolder::new(data.folder()?);
     let dir = folder.series();
     if dir.exists() {
         bail!(

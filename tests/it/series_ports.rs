@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::{PATIENCE, Running, folder, run};
 use env::clock::ManualClock;
 use env::random::SystemRandom;
@@ -109,7 +110,7 @@ fn ports_of_a_server_are_closed_unless_configured() {
     let base = folder("series-closed");
     let config = configured(&base, "127.0.0.1:0", "");
     let server = Running::start(&["server", "--config", &config], &base.join("log"));
-    assert!(server.line("log in: user admin, password ").contains("shown once"));
+    assert!(server.line("log in: user admin, password in ").contains("admin-password"));
     server.line("ready: ");
     let printed = server.printed();
     assert!(!printed.iter().any(|line| line.starts_with("listening: ")), "{printed:?}");
@@ -125,8 +126,7 @@ fn ports_of_a_server_are_closed_unless_configured() {
 #[test]
 fn each_port_of_up_is_configurable_or_off() {
     let base = folder("series-up-ports");
-    let (data, tree) = (base.join("data"), base.join("tree"));
-    fs::create_dir_all(&tree).unwrap();
+    let (data, tree) = (base.join("data"), folder_to_watch(base.join("tree")));
     let (data, tree) = (data.to_str().unwrap(), tree.to_str().unwrap());
     let words = ["up", "--data", data, "--watch", tree, "--api", "127.0.0.1:0", "--plain-http"];
     let ports = ["--udp", "127.0.0.1:0", "--http", "off"];

@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::process::{Command, Stdio};
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::series::{Alone, request, send_and_read};
 use crate::common::{self, Running, folder, run};
 
@@ -204,8 +205,8 @@ fn export_skips_only_the_events_of_a_damaged_part() {
 #[test]
 fn server_runs_without_a_series_store_that_fails_to_open() {
     let base = folder("series-without");
-    let (data, tree, log) = (base.join("data"), base.join("tree"), base.join("log"));
-    fs::create_dir_all(&tree).unwrap();
+    let (data, log) = (base.join("data"), base.join("log"));
+    let tree = folder_to_watch(base.join("tree"));
     let up = || {
         let (data, tree) = (data.to_str().unwrap(), tree.to_str().unwrap());
         let words = ["up", "--data", data, "--watch", tree, "--api", "127.0.0.1:0", "--plain-http"];

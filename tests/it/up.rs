@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::common::mounted::folder_to_watch;
 use crate::common::{
     Api, Running, differences, disk, eventually, folder, login, run, run_with, stored,
 };
@@ -20,7 +21,8 @@ struct Folders {
 impl Folders {
     fn new(name: &str) -> Self {
         let base = folder(name);
-        let tree = base.join("tree");
+        // A mount cannot be renamed, so the tree is below it.
+        let tree = folder_to_watch(base.join("watched")).join("tree");
         fs::create_dir_all(tree.join("sub")).unwrap();
         fs::write(tree.join("a"), b"one").unwrap();
         fs::write(tree.join("sub/b"), b"two").unwrap();
@@ -67,7 +69,7 @@ fn changes_on_disk_appear_in_the_history() {
     let place = Folders::new("up-change");
     let up = place.up();
     let password = up.line("log in: user admin, password ");
-    assert!(password.contains("shown once"), "{password}");
+    assert!(password.contains("in ") && password.contains("admin-password (removed"), "{password}");
     assert!(up.line("ready: ").starts_with("http://127.0.0.1:"));
     assert!(up.line("synchronised: ").starts_with("4 documents durable"));
     let api = place.api();
@@ -194,6 +196,27 @@ fn local_agent_recovers_its_key_but_lost_registry_fails_start() {
 }
 
 #[test]
+fn first_password_lies_in_a_file_until_it_is_changed() {
+    let place = Folders::new("up-password");
+    let up = place.up();
+    let url = up.line("ready: ");
+    let file = place.data.join("admin-password");
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let password = fs::read_to_string(&file).unwrap();
+    assert_eq!(login(&url, "admin", password.trim()), 200);
+    assert!(!up.printed().join("\n").contains(password.trim()), "it is in the log too");
+    let data = place.data.to_str().unwrap();
+    let (code, _, error) = run(&["users", "create", "other", "--data", data]);
+    assert_eq!(code, 0, "{error}");
+    assert!(file.exists());
+    let (code, _, error) = run(&["users", "password", "admin", "--data", data]);
+    assert_eq!(code, 0, "{error}");
+    assert!(!file.exists(), "the old password is still there");
+    assert_eq!(up.stop(), 0);
+}
+
+#[test]
 fn failed_first_start_keeps_the_initial_password() {
     let place = Folders::new("up-port-taken");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -202,7 +225,7 @@ fn failed_first_start_keeps_the_initial_password() {
         run(&["up", "--data", place.data.to_str().unwrap(), "--api", &address]);
     assert_eq!((code, error.contains(&address)), (2, true), "{out}{error}");
     let up = place.up();
-    assert!(up.line("log in: user admin, password ").contains("shown once"));
+    assert!(up.line("log in: user admin, password in ").contains("admin-password"));
     assert_eq!(up.stop(), 0);
 }
 

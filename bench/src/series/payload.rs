@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ingest::remote::{Label, Sample, TimeSeries, WriteRequest};
+use readers::remote::{Label, Sample, TimeSeries, WriteRequest};
 use prost::Message as _;
 
 use crate::generate::{BEGIN_NS, COLUMNS, Kind, STEP_S, Walks};

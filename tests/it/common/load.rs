@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ingest::remote::{Label, Sample, TimeSeries, WriteRequest};
 use prost::Message as _;
+use readers::remote::{Label, Sample, TimeSeries, WriteRequest};
 
 use super::eventually;
 use super::series::{Alone, datagram, post, send_and_read};

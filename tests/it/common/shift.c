@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/timex.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +26,15 @@ int clock_gettime(clockid_t id, struct timespec *now) {
   long failed = syscall(SYS_clock_gettime, id, now);
   if (!failed && shift && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) now->tv_sec += *shift;
   return (int)failed;
+}
+
+/* The kernel's clock is synchronised if HOLDFAST_SYNCHRONISED is set, whatever it is here. */
+int adjtimex(struct timex *time) {
+  long state = syscall(SYS_adjtimex, time);
+  if (state < 0 || !shift) return (int)state;
+  time->time.tv_sec += *shift;
+  time->status = getenv("HOLDFAST_SYNCHRONISED") ? time->status & ~STA_UNSYNC : time->status | STA_UNSYNC;
+  return time->status & STA_UNSYNC ? TIME_ERROR : TIME_OK;
 }
 
 int gettimeofday(struct timeval *restrict now, void *restrict zone) {

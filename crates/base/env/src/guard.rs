@@ -9,6 +9,10 @@
 //! - the wall clock has kept its new offset for [`HOLD_MAX`] of uptime, restarts included;
 //! - an operator calls [`GuardedClock::accept`].
 //!
+//! One step is followed at once although it is larger: forward, by at most
+//! [`SYNCHRONISED_STEP_MAX`], while the kernel says that its clock is synchronised
+//! ([`kernel_is_synchronised`]). That is a machine that was off for some days.
+//!
 //! A process that starts resumes from the [`StoredTime`] that the last one left behind, so that a
 //! start at a wrong time is held as well. The owner of the clock persists [`GuardedClock::stored`]
 //! regularly and when it stops.
@@ -27,6 +31,8 @@ use crate::clock::Clock;
 pub const STEP_MAX: Duration = Duration::from_hours(24);
 /// Uptime after which a wall clock that kept its new offset is followed: a day.
 pub const HOLD_MAX: Duration = Duration::from_hours(24);
+/// The largest step forward that is followed at once if the kernel's clock is synchronised: 31 days.
+pub const SYNCHRONISED_STEP_MAX: Duration = Duration::from_hours(31 * 24);
 /// Changes kept for [`GuardedClock::take_changes`].
 const CHANGES_MAX: usize = 64;
 
@@ -78,6 +84,20 @@ pub enum Release {
     Waited,
     /// An operator accepted the wall clock.
     Accepted,
+    /// The kernel says that its clock is synchronised.
+    Synchronised,
+}
+
+/// Returns true if the kernel's clock is synchronised, as `adjtimex` says: `STA_UNSYNC` is clear. A
+/// program that sets the clock, other than one that keeps it synchronised, sets that flag.
+pub fn kernel_is_synchronised() -> bool {
+    // SAFETY: all fields of the structure may be zero, and without modes the call only fills it.
+    #[expect(unsafe_code, reason = "no safe wrapper has adjtimex")]
+    let (code, status) = unsafe {
+        let mut time: libc::timex = std::mem::zeroed();
+        (libc::adjtimex(&raw mut time), time.status)
+    };
+    code >= 0 && status & libc::STA_UNSYNC == 0
 }
 
 /// A hold that began or ended.
@@ -111,6 +131,9 @@ struct State {
     changes: Vec<ClockChange>,
     /// See [`GuardedClock::trusting_from`].
     floor_us: u64,
+    /// See [`GuardedClock::following_synchronised`].
+    synchronised_step_us: u64,
+    is_synchronised: fn() -> bool,
 }
 
 /// The hold in force.
@@ -145,7 +168,15 @@ impl GuardedClock {
             began: at,
         });
         let time_us = stored.map_or(wall_us, |stored| stored.time_us);
-        let state = State { time_us, at, hold, changes: Vec::new(), floor_us: 0 };
+        let state = State {
+            time_us,
+            at,
+            hold,
+            changes: Vec::new(),
+            floor_us: 0,
+            synchronised_step_us: 0,
+            is_synchronised: kernel_is_synchronised,
+        };
         Self { clock, resumed_us: time_us, state: Mutex::new(state) }
     }
 
@@ -155,6 +186,16 @@ impl GuardedClock {
     #[must_use]
     pub fn trusting_from(mut self, floor_us: u64) -> Self {
         self.state.get_mut().floor_us = floor_us;
+        self
+    }
+
+    /// Follows a step forward at once that is at most `step` and [`SYNCHRONISED_STEP_MAX`], if
+    /// `is_synchronised` returns true. Call it before the first reading.
+    #[must_use]
+    pub fn following_synchronised(mut self, step: Duration, is_synchronised: fn() -> bool) -> Self {
+        let state = self.state.get_mut();
+        state.synchronised_step_us = micros(step.min(SYNCHRONISED_STEP_MAX));
+        state.is_synchronised = is_synchronised;
         self
     }
 
@@ -223,6 +264,10 @@ impl State {
             }
             return;
         }
+        let forward = u64::try_from(offset_us).is_ok_and(|us| us <= self.synchronised_step_us);
+        if forward && (self.is_synchronised)() {
+            return self.release(Release::Synchronised, wall_us);
+        }
         let same = |hold: &&mut Active| hold.offset_us.abs_diff(offset_us) <= micros(STEP_MAX);
         if let Some(hold) = self.hold.as_mut().filter(same) {
             hold.offset_us = offset_us;
@@ -277,161 +322,5 @@ fn micros(duration: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::clock::ManualClock;
-
-    const NOW_US: u64 = 1_790_000_000_000_000;
-    const HOUR: Duration = Duration::from_hours(1);
-    const HOUR_US: u64 = 3_600_000_000;
-    const YEAR_US: u64 = 365 * 24 * HOUR_US;
-
-    fn guarded() -> (ManualClock, GuardedClock) {
-        let clock = ManualClock::at(NOW_US);
-        let guard = GuardedClock::new(Arc::new(clock.clone()), None);
-        (clock, guard)
-    }
-
-    fn resumed(clock: &ManualClock, stored: StoredTime) -> GuardedClock {
-        GuardedClock::new(Arc::new(clock.clone()), Some(stored))
-    }
-
-    #[test]
-    fn small_clock_steps_are_followed_both_ways() {
-        let (clock, guard) = guarded();
-        for wall_us in [NOW_US + HOUR_US, NOW_US - HOUR_US, NOW_US + 20 * HOUR_US] {
-            clock.jump_to(wall_us);
-            assert_eq!(guard.guarded_us(), wall_us);
-        }
-        assert_eq!(guard.take_changes(), []);
-    }
-
-    #[test]
-    fn guarded_time_advances_during_a_clock_jump() {
-        for wall_us in [NOW_US + 10 * YEAR_US, NOW_US - 48 * HOUR_US, 0] {
-            let (clock, guard) = guarded();
-            clock.jump_to(wall_us);
-            assert_eq!(guard.guarded_us(), NOW_US);
-            clock.advance(HOUR);
-            assert_eq!(guard.guarded_us(), NOW_US + HOUR_US);
-            assert_eq!(guard.now_us(), wall_us + HOUR_US);
-            let hold = guard.hold().unwrap();
-            assert_eq!(hold.since_us, NOW_US);
-            assert_eq!(hold.offset_us, wall_us.cast_signed() - NOW_US.cast_signed());
-            assert_eq!(hold.remaining, Duration::from_hours(23));
-        }
-    }
-
-    #[test]
-    fn hold_ends_when_wall_clock_returns() {
-        let (clock, guard) = guarded();
-        clock.jump_to(NOW_US + YEAR_US);
-        guard.hold().unwrap();
-        clock.advance(HOUR);
-        clock.jump_to(NOW_US + HOUR_US + 5);
-        assert_eq!(guard.guarded_us(), NOW_US + HOUR_US + 5);
-        assert_eq!(guard.hold(), None);
-        let changes = guard.take_changes();
-        assert!(matches!(
-            changes[..],
-            [ClockChange::Held(_), ClockChange::Released { why: Release::Returned, .. }]
-        ));
-    }
-
-    #[test]
-    fn hold_ends_after_a_day_at_the_new_offset() {
-        let (clock, guard) = guarded();
-        clock.jump_to(NOW_US + YEAR_US);
-        guard.hold().unwrap();
-        clock.advance(Duration::from_hours(23));
-        assert_eq!(guard.guarded_us(), NOW_US + 23 * HOUR_US);
-        clock.advance(HOUR);
-        assert_eq!(guard.guarded_us(), clock.now_us());
-        let changes = guard.take_changes();
-        assert!(matches!(
-            changes[..],
-            [ClockChange::Held(_), ClockChange::Released { why: Release::Waited, .. }]
-        ));
-    }
-
-    #[test]
-    fn accept_ends_the_hold_at_once() {
-        let (clock, guard) = guarded();
-        assert_eq!(guard.accept(), Acceptance::NotHeld);
-        clock.jump_to(NOW_US + YEAR_US);
-        assert_eq!(guard.accept(), Acceptance::Released);
-        assert_eq!(guard.guarded_us(), NOW_US + YEAR_US);
-        assert_eq!(guard.hold(), None);
-    }
-
-    #[test]
-    fn start_with_a_wrong_clock_is_held() {
-        let stored = StoredTime { time_us: NOW_US, hold: None };
-        for wall_us in [NOW_US + 10 * YEAR_US, NOW_US - 48 * HOUR_US, 0] {
-            let guard = resumed(&ManualClock::at(wall_us), stored);
-            assert_eq!(guard.guarded_us(), NOW_US);
-            assert!(guard.hold().is_some());
-        }
-        let guard = resumed(&ManualClock::at(NOW_US + 23 * HOUR_US), stored);
-        assert_eq!((guard.guarded_us(), guard.hold()), (NOW_US + 23 * HOUR_US, None));
-    }
-
-    #[test]
-    fn clock_set_for_the_first_time_is_not_held() {
-        let clock = ManualClock::at(5);
-        let guard = GuardedClock::new(Arc::new(clock.clone()), None).trusting_from(NOW_US);
-        clock.jump_to(NOW_US + 7);
-        assert_eq!((guard.guarded_us(), guard.hold()), (NOW_US + 7, None));
-        clock.jump_to(5);
-        assert!(guard.hold().is_some());
-    }
-
-    #[test]
-    fn restart_does_not_restart_the_hold_period() {
-        let (clock, guard) = guarded();
-        clock.jump_to(NOW_US + YEAR_US);
-        guard.hold().unwrap();
-        clock.advance(20 * HOUR);
-        let again = resumed(&clock, guard.stored());
-        assert_eq!(again.hold().unwrap().since_us, NOW_US);
-        assert_eq!(again.take_changes(), [], "it was reported by the process before");
-        clock.advance(4 * HOUR);
-        assert_eq!(again.guarded_us(), clock.now_us());
-    }
-
-    #[test]
-    fn second_jump_restarts_the_hold_period() {
-        let (clock, guard) = guarded();
-        clock.jump_to(NOW_US + 3 * 24 * HOUR_US);
-        guard.hold().unwrap();
-        clock.advance(20 * HOUR);
-        let stored = guard.stored();
-        for again in [guard, resumed(&clock, stored)] {
-            clock.jump_to(NOW_US + 10 * YEAR_US);
-            assert_eq!(again.hold().unwrap().remaining, HOLD_MAX);
-        }
-    }
-
-    proptest! {
-        /// In each step the guarded time moves by at most a day more than the uptime, however the
-        /// wall clock changes, unless it was held for a day.
-        #[test]
-        fn random_jumps_move_guarded_time_by_at_most_a_day(
-            steps in prop::collection::vec((0_u64..4 * YEAR_US, 0_u64..3_600), 1..40)
-        ) {
-            let (clock, guard) = guarded();
-            let mut waited = Duration::ZERO;
-            for (wall_us, seconds) in steps {
-                let before = guard.guarded_us();
-                clock.jump_to(NOW_US - 2 * YEAR_US + wall_us);
-                clock.advance(Duration::from_secs(seconds));
-                waited += Duration::from_secs(seconds);
-                prop_assume!(waited < HOLD_MAX);
-                let moved = guard.guarded_us().abs_diff(before);
-                prop_assert!(moved <= micros(STEP_MAX) + seconds * 1_000_000);
-            }
-        }
-    }
-}
+#[path = "guard_tests.rs"]
+mod tests;

@@ -106,12 +106,27 @@ pub fn show(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
+/// Returns true for a character that a terminal obeys, or that hides or reorders text: control
+/// characters (C0, DEL, C1), bidirectional marks, overrides and isolates, line and paragraph
+/// separators, and tag characters. Source: Unicode 16, chapters 9.2 and 23.
+pub fn is_unsafe_on_terminal(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}'
+                | '\u{200e}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
 /// As [`show`], with control characters escaped too: for terminals and logs, where a hostile file
 /// name could otherwise move the cursor or forge a line.
 pub fn show_terminal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for c in show(bytes).chars() {
-        if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+        if is_unsafe_on_terminal(c) {
             text.extend(c.escape_default());
         } else {
             text.push(c);
@@ -150,5 +165,10 @@ mod tests {
         assert_eq!(show("grün".as_bytes()), "grün");
         assert_eq!(show(b"a\xffb\xc3"), "a\\xffb\\xc3");
         assert_eq!(show_terminal(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
+        let hidden = "\u{7f}\u{9b}\u{200f}\u{202e}\u{2028}\u{2029}\u{e0041}";
+        assert_eq!(
+            show_terminal(hidden.as_bytes()),
+            r"\u{7f}\u{9b}\u{200f}\u{202e}\u{2028}\u{2029}\u{e0041}"
+        );
     }
 }

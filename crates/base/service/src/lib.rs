@@ -10,7 +10,7 @@ mod signals;
 
 #[cfg(target_env = "gnu")]
 pub use allocator::return_freed_memory;
-pub use console::Console;
+pub use console::{Console, safe_line};
 pub use notify::Notify;
 pub use report::report;
 pub use signals::Stop;

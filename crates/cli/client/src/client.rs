@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::answer::{at, expect_all, items, with_remedy};
 use crate::connect::TOKEN;
+use crate::owner::HeldSocket;
 
 const NO_SERVER: &str = "no server is running on this data folder";
 const AS_ROOT: &str = "; run this as root or as the user that runs the server";
@@ -52,38 +53,46 @@ pub struct Client {
     place: String,
     is_local: bool,
     token: Option<String>,
+    /// The folder of the socket, through which the requests connect.
+    _socket: Option<HeldSocket>,
 }
 
 impl Client {
     /// Returns a client for a unix socket without connecting.
     ///
     /// # Errors
-    /// If there is no socket.
+    /// If there is no socket, or another user listens on it.
     pub fn local(socket: &Path) -> anyhow::Result<Self> {
+        Self::checked(socket)?.ok_or_else(|| anyhow!("{}: {NO_SERVER}", socket.display()))
+    }
+
+    /// Returns a client for a unix socket after one connection that shows who listens; `None` if
+    /// no process does.
+    fn checked(socket: &Path) -> anyhow::Result<Option<Self>> {
         if !socket.try_exists().map_err(|e| no_access(socket, &e))? {
-            bail!("{}: {NO_SERVER}", socket.display());
+            return Ok(None);
+        }
+        let held = HeldSocket::open(socket)?;
+        match held.expect_peer(socket)? {
+            // A server that was killed leaves its socket.
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => return Ok(None),
+            // The first request reports any other failure.
+            _ => {}
         }
         // Without TLS no authority is needed: a system may have none.
-        let http = reqwest::Client::builder().unix_socket(socket).no_proxy().tls_certs_only([]);
+        let http =
+            reqwest::Client::builder().unix_socket(held.path()).no_proxy().tls_certs_only([]);
         let http = http.build()?;
         let (base, place) = (Url::parse("http://localhost")?, socket.display().to_string());
-        Ok(Self { http, base, place, is_local: true, token: None })
+        Ok(Some(Self { http, base, place, is_local: true, token: None, _socket: Some(held) }))
     }
 
     /// Connects to the server of a data folder; `None` if none is running.
     ///
     /// # Errors
-    /// If the socket cannot be looked for.
-    pub async fn running(socket: &Path) -> anyhow::Result<Option<Self>> {
-        if !socket.try_exists().map_err(|e| no_access(socket, &e))? {
-            return Ok(None);
-        }
-        match tokio::net::UnixStream::connect(socket).await {
-            // A server that was killed leaves its socket.
-            Err(e) if e.kind() == ErrorKind::ConnectionRefused => Ok(None),
-            // The first request reports any other failure.
-            _ => Self::local(socket).map(Some),
-        }
+    /// If the socket cannot be looked for, or another user listens on it.
+    pub fn running(socket: &Path) -> anyhow::Result<Option<Self>> {
+        Self::checked(socket)
     }
 
     /// Returns a client for an address without connecting. `ca` is the only authority it trusts;
@@ -109,7 +118,8 @@ impl Client {
             http = http.tls_certs_only([]).no_proxy();
         }
         if let Some(file) = ca {
-            let pem = std::fs::read(file).with_context(|| file.display().to_string())?;
+            let read = env::regular::read(file).with_context(|| file.display().to_string())?;
+            let pem = read.bytes;
             let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
             if certificates.is_empty() {
                 bail!("{}: no certificate in PEM format (--ca)", file.display());
@@ -117,7 +127,7 @@ impl Client {
             http = http.tls_certs_only(certificates);
         }
         let place = base.as_str().trim_end_matches('/').to_owned();
-        Ok(Self { http: http.build()?, base, place, is_local: false, token })
+        Ok(Self { http: http.build()?, base, place, is_local: false, token, _socket: None })
     }
 
     /// Sends a GET and returns the JSON answer. A unix socket has no time limit.

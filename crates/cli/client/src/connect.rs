@@ -1,25 +1,49 @@
 //! Which server a command addresses.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use crate::client::Client;
+use crate::owner;
 
 /// Data folder of a server that is started by hand.
-pub const DEFAULT_DATA: &str = "./data";
+const DEFAULT_DATA: &str = "./data";
 /// Data folder of the installed server's unit.
-const UNITS_DATA: &str = "/var/lib/holdfast-server/data";
+pub(crate) const UNITS_DATA: &str = "/var/lib/holdfast-server/data";
 /// Environment variable with the token for `--url`.
 pub(crate) const TOKEN: &str = "HOLDFAST_API_TOKEN";
 
-/// Returns the default data folder of commands that need an existing one: `./data`, or else that of
-/// the installed unit.
-pub fn existing_data(unit: &str) -> PathBuf {
+/// Returns the data folder of a command that needs an existing one: the named one, or else `./data`,
+/// or else that of the installed unit.
+///
+/// # Errors
+/// If `./data` is found by default and belongs to another user; see `owner.rs`.
+pub fn existing_data(named: Option<&Path>, unit: &str) -> anyhow::Result<PathBuf> {
+    if let Some(named) = named {
+        owner::mention(named);
+        return Ok(named.to_owned());
+    }
     let [own, unit] = [DEFAULT_DATA, unit].map(PathBuf::from);
     // A folder that this user may not look into exists.
-    let exists = unit.try_exists().unwrap_or(true);
-    if !own.exists() && exists { unit } else { own }
+    if !own.exists() && unit.try_exists().unwrap_or(true) {
+        return Ok(unit);
+    }
+    owner::expect_own(&own)?;
+    Ok(own)
+}
+
+/// Returns the data folder of a command that may create it: the named one, or else `./data`.
+///
+/// # Errors
+/// As for [`existing_data`].
+pub fn own_data(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let own = Path::new(DEFAULT_DATA);
+    match named {
+        Some(named) => owner::mention(named),
+        None => owner::expect_own(own)?,
+    }
+    Ok(named.unwrap_or(own).to_owned())
 }
 
 /// A data folder.
@@ -27,8 +51,17 @@ pub fn existing_data(unit: &str) -> PathBuf {
 pub struct DataArg {
     /// Data folder. Default: ./data if it exists, else that of the installed server.
     #[arg(long, value_name = "DIR", env = "HOLDFAST_DATA", hide_env_values = true)]
-    #[arg(default_value_os_t = existing_data(UNITS_DATA), hide_default_value = true)]
-    pub data: PathBuf,
+    data: Option<PathBuf>,
+}
+
+impl DataArg {
+    /// Returns the folder.
+    ///
+    /// # Errors
+    /// As for [`existing_data`].
+    pub fn folder(&self) -> anyhow::Result<PathBuf> {
+        existing_data(self.data.as_deref(), UNITS_DATA)
+    }
 }
 
 /// The server that a command addresses.
@@ -57,16 +90,19 @@ impl ConnectArgs {
     }
 
     /// Returns the data folder of a server that is not named by its address.
-    pub fn data(&self) -> PathBuf {
+    ///
+    /// # Errors
+    /// As for [`existing_data`].
+    pub fn data(&self) -> anyhow::Result<PathBuf> {
         let default = || variable("HOLDFAST_DATA").map(PathBuf::from);
-        self.data.clone().or_else(default).unwrap_or_else(|| existing_data(UNITS_DATA))
+        existing_data(self.data.clone().or_else(default).as_deref(), UNITS_DATA)
     }
 
     /// Returns a client without connecting.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
         match self.url() {
             Some(url) => Client::remote(&url, self.ca.as_deref(), variable(TOKEN)),
-            None => Client::local(&self.data().join("holdfast.sock")),
+            None => Client::local(&self.data()?.join("holdfast.sock")),
         }
     }
 }

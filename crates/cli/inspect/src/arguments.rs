@@ -14,11 +14,20 @@ pub struct QueueOf {
     /// Data folder of `holdfast up` or of an agent. Default: ./data if it exists, else that of the
     /// installed agent.
     #[arg(long, value_name = "DIR", env = "HOLDFAST_DATA", hide_env_values = true)]
-    #[arg(default_value_os_t = existing_data(UNITS_DATA), hide_default_value = true)]
-    pub data: PathBuf,
+    data: Option<PathBuf>,
     /// Configuration of an agent, whose data folder is used instead.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+impl QueueOf {
+    /// Returns the data folder.
+    ///
+    /// # Errors
+    /// As for [`existing_data`].
+    pub fn folder(&self) -> anyhow::Result<PathBuf> {
+        existing_data(self.data.as_deref(), UNITS_DATA)
+    }
 }
 
 #[derive(Debug, Subcommand)]

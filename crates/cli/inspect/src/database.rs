@@ -27,9 +27,10 @@ pub fn database(of: &QueueOf, folder_of: FolderOf<'_>) -> anyhow::Result<PathBuf
     if let Some(file) = &of.config {
         return agent_database(&folder_of(file)?);
     }
-    let path = DataFolder::new(&of.data).agent().join("agent.db");
+    let data = of.folder()?;
+    let path = DataFolder::new(&data).agent().join("agent.db");
     // The folder of a separate agent holds the database directly.
-    let own = of.data.join("agent.db");
+    let own = data.join("agent.db");
     for path in [&path, &own] {
         if is_there(path)? {
             return Ok(path.clone());

@@ -143,7 +143,7 @@ impl<W: Write> Printer<W> {
     }
 
     fn line(&mut self, line: &str) -> anyhow::Result<()> {
-        writeln!(self.out, "{line}").context("stdout")
+        writeln!(self.out, "{}", service::safe_line(line)).context("stdout")
     }
 
     /// Prints the gaps, except those of these paths.
@@ -168,8 +168,8 @@ impl<W: Write> Printer<W> {
             return Ok(());
         }
         if self.json {
-            serde_json::to_writer(&mut self.out, &serde_json::json!({ "file": file }))?;
-            return writeln!(self.out);
+            let line = serde_json::json!({ "file": file }).to_string();
+            return writeln!(self.out, "{}", service::safe_line(&line));
         }
         let hash = file.hash.as_ref().and_then(|h| h.sha256.as_deref());
         let owner = format!(

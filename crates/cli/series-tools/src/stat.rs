@@ -43,7 +43,7 @@ fn labelled(mut stats: Json) -> Json {
 /// Returns the statistics of a store, from the server that has it open or from its files.
 async fn of_folder(data: &DataArg) -> anyhow::Result<Json> {
     let dir = existing(data)?;
-    let server = Client::running(&DataFolder::new(&data.data).socket()).await?;
+    let server = Client::running(&DataFolder::new(data.folder()?).socket())?;
     if let Some(server) = &server
         && let Ok(stats) = server.get(&["series", "stats"], &[]).await
     {

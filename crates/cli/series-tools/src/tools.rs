@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use client::DataArg;
 use env::files::RealFiles;
-use ingest::influx::{self, InfluxReader};
-use ingest::{RespReader, RowCollector, TelnetReader};
 use model::timestamp;
+use readers::influx::{self, InfluxReader};
+use readers::{RespReader, RowCollector, TelnetReader};
 use serde_json::json;
 use series::{
     Ack, Direction, END_OF_SERIES, QueuedBatch, Selector, Series, SeriesOpenError, SeriesReadError,
@@ -37,7 +37,7 @@ const LOCK_RETRY: Duration = Duration::from_millis(50);
 const PIPELINE_MAX: usize = 16;
 
 pub(crate) fn existing(data: &DataArg) -> anyhow::Result<PathBuf> {
-    let dir = DataFolder::new(&data.data).series();
+    let dir = DataFolder::new(data.folder()?).series();
     if !is_there(&dir)? {
         bail!("{}: no series store is here; name its data folder with --data", dir.display());
     }
@@ -263,7 +263,7 @@ fn write_series(
     left: &mut LeftOut,
 ) -> io::Result<()> {
     let (name, snapshot) = (series.name(), store.snapshot());
-    let head = if ingest::is_resp_name(name.as_bytes()) {
+    let head = if readers::is_resp_name(name.as_bytes()) {
         format!("+{name}")
     } else {
         // Such a name could be read as a value, so it is sent as an entry of a dictionary.
@@ -299,7 +299,7 @@ fn write_series(
 
 /// Runs `holdfast series import`. Returns false if a sample was refused.
 pub fn import(args: &SeriesImportArgs) -> anyhow::Result<bool> {
-    let folder = DataFolder::new(&args.data.data);
+    let folder = DataFolder::new(args.data.folder()?);
     if !is_there(folder.path())? {
         bail!(
             "{}: no such folder; `holdfast series create` makes a store",

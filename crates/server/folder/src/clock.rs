@@ -11,7 +11,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use env::clock::{Clock, SystemClock};
-use env::guard::{Acceptance, ClockChange, GuardedClock, Hold, Release, StoredHold, StoredTime};
+use env::guard::{
+    Acceptance, ClockChange, GuardedClock, Hold, Release, StoredHold, StoredTime,
+    kernel_is_synchronised,
+};
 use model::timestamp;
 use model::{Coverage, CoverageKind, EventBody};
 use parking_lot::Mutex;
@@ -91,9 +94,14 @@ struct LastWrite {
 }
 
 impl FolderClock {
-    /// Opens the clock of a folder whose lock is held, and persists it.
-    pub fn open(folder: &DataFolder) -> Self {
-        let clock = Arc::new(read_guarded(folder));
+    /// Opens the clock of a folder whose lock is held, and persists it. `ages` are those at which data
+    /// is deleted: a step forward that is below half of each is followed at once while the kernel's
+    /// clock is synchronised.
+    pub fn open(folder: &DataFolder, ages: &[Duration]) -> Self {
+        let half = ages.iter().map(|age| *age / 2).min().unwrap_or(Duration::ZERO);
+        let below = half.saturating_sub(Duration::from_micros(1));
+        let guard = read_guarded(folder).following_synchronised(below, kernel_is_synchronised);
+        let clock = Arc::new(guard);
         if let Some(hold) = clock.hold() {
             warn!("{}", held_text(&hold, folder.path()));
         }
@@ -247,9 +255,10 @@ fn released_text(change: &ClockChange) -> String {
         Release::Returned => "it came back",
         Release::Waited => "it kept its time for a day",
         Release::Accepted => "it was accepted by an operator",
+        Release::Synchronised => "the kernel says that it is synchronised",
     };
     format!(
-        "the wall clock is followed again: {why}; the guarded time was {} and is {}",
+        "the wall clock is followed: {why}; the guarded time was {} and is {}",
         timestamp::micros(*from_us),
         timestamp::micros(*to_us)
     )

@@ -12,7 +12,8 @@ use env::random::{Random as _, SystemRandom};
 use registry::ControlStore;
 
 /// Prefixes of the names in a data folder; `*.toml` and `lost+found` may be there as well.
-const OWN_NAMES: [&str; 14] = [
+const OWN_NAMES: [&str; 15] = [
+    "admin-password",
     "agent",
     "clock",
     "config.path",
@@ -113,17 +114,21 @@ impl DataFolder {
 
     /// Creates a secret of that name among the keys unless it exists. Returns its file.
     fn make_secret(&self, name: &str) -> anyhow::Result<PathBuf> {
-        use std::io::Write as _;
-        use std::os::unix::fs::OpenOptionsExt as _;
         let path = self.keys().join(name);
-        let what = || path.display().to_string();
         if path.exists() {
             return Ok(path);
         }
         let mut secret = [0; 32];
-        SystemRandom.fill_bytes(&mut secret).with_context(what)?;
-        let text = hex::encode(secret);
-        // Write a temporary file and rename it: after a kill the secret is complete or absent.
+        SystemRandom.fill_bytes(&mut secret).with_context(|| path.display().to_string())?;
+        self.write_secret(&path, &hex::encode(secret))?;
+        Ok(path)
+    }
+
+    /// Writes a secret, readable by its owner only. After a kill it is complete or absent.
+    fn write_secret(&self, path: &Path, text: &str) -> anyhow::Result<()> {
+        use std::io::Write as _;
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let what = || path.display().to_string();
         let new = path.with_extension("new");
         let mut file = File::options()
             .write(true)
@@ -133,10 +138,8 @@ impl DataFolder {
             .open(&new)
             .with_context(what)?;
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(what)?;
-        fs::rename(&new, &path)
-            .and_then(|()| File::open(self.keys())?.sync_all())
-            .with_context(what)?;
-        Ok(path)
+        let folder = path.parent().unwrap_or(&self.0);
+        fs::rename(&new, path).and_then(|()| File::open(folder)?.sync_all()).with_context(what)
     }
 
     /// Returns the path of the guarded time.
@@ -183,6 +186,18 @@ impl DataFolder {
         self.0.join("series")
     }
 
+    /// Returns the path of the file with the first administrator's password.
+    pub fn first_password(&self) -> PathBuf {
+        self.0.join("admin-password")
+    }
+
+    /// Stores the first administrator's password, readable by its owner only. Returns its file.
+    pub fn store_first_password(&self, password: &str) -> anyhow::Result<PathBuf> {
+        let path = self.first_password();
+        self.write_secret(&path, &format!("{password}\n"))?;
+        Ok(path)
+    }
+
     /// Returns the path of the file that names the configuration of the server.
     pub fn config_path(&self) -> PathBuf {
         self.0.join("config.path")
@@ -212,7 +227,7 @@ impl DataFolder {
     /// readable by its owner only, unless it exists.
     pub fn series_token(&self) -> anyhow::Result<ingest::Token> {
         let path = self.make_secret("series")?;
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let text = env::regular::read_text(&path).with_context(|| path.display().to_string())?;
         ingest::Token::new(&text)
             .with_context(|| format!("{}: not a token: one word of ASCII", path.display()))
     }

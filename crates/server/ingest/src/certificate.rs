@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use env::regular;
 use parking_lot::RwLock;
 use rustls::crypto::ring::default_provider;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -74,11 +75,18 @@ fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
 
 fn read(chain: &Path, key: &Path) -> Result<Arc<CertifiedKey>, String> {
     let bad = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let text = |path: &Path| fs::read(path).map_err(|e| bad(path, &e));
-    let certificates = CertificateDer::pem_slice_iter(&text(chain)?)
+    let file = |path: &Path| regular::read(path).map_err(|e| bad(path, &e));
+    let certificates = CertificateDer::pem_slice_iter(&file(chain)?.bytes)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|e| bad(chain, &e))?;
-    let secret = PrivateKeyDer::from_pem_slice(&text(key)?).map_err(|e| bad(key, &e))?;
+    if certificates.is_empty() {
+        return Err(bad(chain, &"no certificate in it; write PEM, the server's own first"));
+    }
+    let secret_file = file(key)?;
+    if secret_file.is_readable_by_all() {
+        tracing::warn!("{}: every user may read this key; run chmod o-r on it", key.display());
+    }
+    let secret = PrivateKeyDer::from_pem_slice(&secret_file.bytes).map_err(|e| bad(key, &e))?;
     let made = CertifiedKey::from_der(certificates, secret, &default_provider());
     made.map(Arc::new).map_err(|e| bad(chain, &e))
 }

@@ -1,8 +1,7 @@
 //! Metric protocols and the query port of the series store.
 //!
-//! Readers ([`RespReader`], [`TelnetReader`], [`influx`], [`remote`]) turn bytes into rows of an
-//! [`RowCollector`], which returns batches and refusals. [`serve_tcp`] and [`serve_udp`] serve the
-//! protocols on sockets. [`router`] serves writes and queries over HTTP.
+//! The crate `readers` turns bytes into rows. [`serve_tcp`] and [`serve_udp`] serve the protocols on
+//! sockets. [`router`] serves writes and queries over HTTP.
 //!
 //! # Invariants
 //! - A refused row does not affect the rows around it and does not close the connection. The reply
@@ -13,23 +12,14 @@
 //! - No input causes a panic or exceeds the limits below.
 //!
 //! # Limits
-//! Each limit is a constant of its module: lines, items, dictionaries, connections, bodies,
-//! replies.
+//! Each limit is a constant of its module: connections, bodies, replies.
 
 mod certificate;
-mod collector;
 mod guard;
 mod http;
-pub mod influx;
 mod net;
-mod number;
-mod protobuf;
-pub mod remote;
-mod resp;
-mod telnet;
 
 pub use certificate::CertificateFiles;
-pub use collector::{CollectedRows, REFUSALS_MAX, RowCollector, RowRefusal};
 pub use guard::{
     AUTH_TIME_MAX, CONNECTIONS_MAX, Guard, SenderAddress, TOKEN_BYTES_MAX, Token, tls,
 };
@@ -43,8 +33,3 @@ pub use net::{
 };
 pub use prometheus_api::routes as prometheus_routes;
 pub use query::Memory;
-pub use resp::{
-    DICTIONARIES_ENTRIES_MAX, DICTIONARY_ENTRIES_MAX, DictionaryQuota, ITEM_BYTES_MAX, RespReader,
-    STALE, is_resp_name,
-};
-pub use telnet::{LINE_BYTES_MAX, TelnetCommand, TelnetReader};

@@ -29,10 +29,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::collector::{CollectedRows, RowCollector};
 use crate::guard::{AUTH_TIME_MAX, Guard};
-use crate::resp::{DictionaryQuota, RespReader};
-use crate::telnet::{LINE_BYTES_MAX, ReadUntilAsked, TelnetCommand, TelnetReader};
+use readers::{CollectedRows, RowCollector};
+use readers::{DictionaryQuota, RespReader};
+use readers::{LINE_BYTES_MAX, ReadUntilAsked, TelnetCommand, TelnetReader};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::labels::{Labels, NAME};
 use budget::{Budget, HeldMemory};
-use promql_syntax::{AtModifier, LabelMatcher, MatchOp, VectorSelector};
+use promql_syntax::{AtModifier, LabelMatcher, MatchOp, TextSpan, VectorSelector};
 use series::{Direction, Scan, Series, Store, Test, TimeRange};
 
 use crate::duration::milliseconds;
@@ -94,6 +94,16 @@ impl Evaluator<'_> {
 
     /// Returns the series of a selector, sorted by their labels.
     pub(crate) fn series(&self, selector: &VectorSelector) -> Eval<Found> {
+        let names = || selector.matchers.iter().filter(|matcher| matcher.label == "__name__");
+        let is_meant =
+            |metric: &str| names().next().is_some() && names().all(|name| name.matches(metric));
+        if let Some(metric) = self.shared.store.refused_histogram(is_meant) {
+            let text = format!(
+                "native histograms of {metric:?} were refused: they are not stored; let the sender \
+                 send classic ones (buckets)"
+            );
+            self.shared.notes.borrow_mut().warn(&text, TextSpan::default());
+        }
         find(self.shared.store, &selector.matchers, None, self.shared.budget)
     }
 

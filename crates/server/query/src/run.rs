@@ -69,7 +69,10 @@ fn rows<F: FnMut(Bytes) -> bool>(
         lines.lines = with_share(lines.lines, share, budget)?;
     }
     let NamedRowSet { lines, held } = lines;
-    if query.by_time {
+    // A row of `aggregate` is about its whole range, so a backward range does not turn the series
+    // round.
+    let is_aggregate = matches!(query.what, RowKind::Aggregate(_));
+    if query.by_time && !(is_aggregate && query.direction == Direction::Backward) {
         by_time(lines, query, budget, answer);
     } else {
         by_name(lines, budget, answer);

@@ -380,6 +380,19 @@ fn backward_query_reverses_rows_of_equal_time() {
 }
 
 #[test]
+fn aggregate_keeps_the_order_of_series_over_a_backward_range() {
+    let (_folder, store) = store();
+    let ask = |range: &str| {
+        let fields =
+            r#""aggregate": {"cpu": "sum"}, "output": {"format": "csv", "timestamp": "raw"}"#;
+        answer(&store, &format!(r#"{{{fields}, "range": {range}}}"#))
+    };
+    let backward = ask(r#"{"from": 1000, "to": 0}"#);
+    let names: Vec<&str> = backward.lines().filter_map(|line| line.split(',').next()).collect();
+    assert_eq!(names, ["cpu:sum dc=1 host=a", "cpu:sum dc=1 host=b"], "{backward}");
+}
+
+#[test]
 fn query_spans_partitions_in_both_directions() {
     let (_folder, store) = store();
     let row = store.row(b"long host=a").unwrap();

@@ -76,6 +76,7 @@ pub(crate) fn format_iso(time_ns: i64) -> String {
 }
 
 /// Parses a text that is an integer as a whole.
+#[inline]
 pub fn parse_int(text: &[u8]) -> Option<i64> {
     let (negative, rest) = match text.first()? {
         b'-' => (true, text.get(1..)?),

@@ -14,7 +14,7 @@ pub(crate) const PUBLIC_MODE: u32 = 0o644;
 
 /// Reads a text file; `None` when it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, RegistryError> {
-    match fs::read_to_string(path) {
+    match env::regular::read_text(path) {
         Ok(text) => Ok(Some(text)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(failed(path, &e.to_string())),

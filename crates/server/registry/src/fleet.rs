@@ -77,6 +77,8 @@ pub(crate) struct Fleet {
     changed: Vec<AgentId>,
     /// Agents whose digests are to be written.
     configured: Vec<AgentId>,
+    /// True while changed rows were taken that the database may not have yet.
+    writing: bool,
     configs: Configs,
     /// Incremented with every change of a group's members.
     membership: u64,
@@ -335,16 +337,18 @@ impl Fleet {
         silent.len() as u64
     }
 
-    /// Returns true if the database's lists and counters would differ from memory.
+    /// Returns true if the database's lists and counters may differ from memory, also while another
+    /// thread is writing the difference.
     pub(crate) fn unsettled(&self) -> bool {
-        !self.changed.is_empty() || !self.configured.is_empty()
+        self.writing || !self.changed.is_empty() || !self.configured.is_empty()
     }
 
     /// Takes up to `max` rows to write: first those whose status or description changed, then, with
     /// `all`, those with a new keepalive only. Sorted by number, so that each page of the table is
-    /// written once, from one end to the other.
+    /// written once, from one end to the other. The rows that were taken before are written.
     pub(crate) fn take_unwritten(&mut self, max: usize, all: bool) -> Vec<LivenessRow> {
         let mut ids = drain(&mut self.changed, max);
+        self.writing = !ids.is_empty();
         if all {
             ids.append(&mut drain(&mut self.seen, max - ids.len()));
         }
@@ -354,6 +358,7 @@ impl Fleet {
 
     /// Marks rows that could not be written as due again.
     pub(crate) fn put_back(&mut self, rows: &[LivenessRow]) {
+        self.writing = false;
         for row in rows {
             let Some(live) = self.agents.get_mut(&row.id) else { continue };
             live.info |= row.info.is_some();
@@ -444,4 +449,24 @@ fn cut(text: &str) -> &str {
         end -= 1;
     }
     text.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fleet_is_unsettled_until_taken_rows_are_written() {
+        let mut fleet = Fleet::default();
+        fleet.changed.push(AgentId(1));
+        drop(fleet.take_unwritten(10, false));
+        assert!(fleet.unsettled(), "a list would read the rows of before");
+        assert!(fleet.take_unwritten(10, false).is_empty());
+        assert!(!fleet.unsettled());
+        fleet.configured.push(AgentId(1));
+        drop(fleet.take_configs(10));
+        assert!(fleet.unsettled(), "a list would read the rows of before");
+        fleet.put_back_configs(&[]);
+        assert!(!fleet.unsettled());
+    }
 }

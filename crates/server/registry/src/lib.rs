@@ -58,6 +58,7 @@ mod identity;
 mod insertion;
 pub mod limits;
 mod lists;
+mod older;
 mod options;
 mod passwords;
 mod rbac;

@@ -1,5 +1,6 @@
 //! Options of the registry.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::limits::POLICIES_TTL_SECONDS;
@@ -50,6 +51,8 @@ pub struct RegistryOptions {
     pub tokens_until_s: Option<i64>,
     /// Time for which authorisation data is cached; at most ten seconds, zero disables the cache.
     pub cache_ttl: Duration,
+    /// The file with the first administrator's password, removed when that password is changed.
+    pub first_password_file: Option<PathBuf>,
     /// Returns the names and addresses of this host for its certificate.
     pub host_names: fn() -> Vec<String>,
 }
@@ -68,6 +71,7 @@ impl Default for RegistryOptions {
             hash_cost: HashCost::default(),
             token_ttl_s: 900,
             tokens_until_s: None,
+            first_password_file: None,
             cache_ttl: Duration::from_secs(POLICIES_TTL_SECONDS),
             host_names: crate::host::names,
         }

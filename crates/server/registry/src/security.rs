@@ -6,9 +6,12 @@ use control::{
     WriteContext,
 };
 use serde_json::Value;
+use std::fs;
+use std::path::Path;
 
 use crate::types::User;
 use crate::{LoginError, Registry, RegistryError, context};
+use control::limits::ADMIN_USER;
 
 /// Maximum attempts of a login with a context to read the rules while they are being changed.
 const RUN_AS_TRIES: usize = 5;
@@ -33,12 +36,35 @@ impl Registry {
         change: SecurityChange,
     ) -> Result<u32, RegistryError> {
         let targets = self.touched(context.reader(), &change)?;
+        let first_password = self.outdated_password_file(context.reader(), &change)?;
         let revoked = targets.iter().map(|target| self.revocation(*target)).collect();
         let write = SecurityWrite { change, revoked };
         let id = self.inner.store.change_security(context, &write)?;
         self.inner.access.changed();
         self.refuse(context, &write.revoked)?;
+        if let Some(file) = first_password
+            && let Err(error) = fs::remove_file(file)
+        {
+            tracing::warn!(%error, "{}: remove it: the password is no longer valid", file.display());
+        }
         Ok(id)
+    }
+
+    /// Returns the file with the first administrator's password if a change makes that password
+    /// invalid.
+    fn outdated_password_file(
+        &self,
+        reader: &Reader,
+        change: &SecurityChange,
+    ) -> Result<Option<&Path>, RegistryError> {
+        let file = self.inner.options.first_password_file.as_deref().filter(|file| file.exists());
+        let (SecurityChange::SetPassword { user, .. } | SecurityChange::DeleteUser(user)) = change
+        else {
+            return Ok(None);
+        };
+        let Some(file) = file else { return Ok(None) };
+        let admin = self.inner.store.user(reader, ADMIN_USER)?;
+        Ok(admin.is_some_and(|admin| admin.id == *user).then_some(file))
     }
 
     /// Replaces the password of a user by id; the user's tokens are refused from now on.

@@ -131,8 +131,11 @@ fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<Parsed, Refusal> {
         let look: BodyLine = serde_json::from_slice(line)
             .map_err(|e| Refusal::invalid(format!("a line of rows: {e}")))?;
         for (name, values) in look.rows {
-            let pushed = row(store, &name, agent)
-                .and_then(|row| push(&bounds, &mut batches, row, look.time_ns, &values));
+            // A refused row leaves no series behind, so its time and values are checked first.
+            let pushed = bounds.check(look.time_ns).and_then(|()| {
+                let row = row(store, &name, agent, values.len())?;
+                push(&mut batches, row, look.time_ns, &values)
+            });
             match pushed {
                 Ok(()) => taken.rows += 1,
                 Err(refused) => taken.refuse(&refused, &name),
@@ -174,12 +177,13 @@ impl RowsOutcome {
     }
 }
 
-/// Returns the row for a name that an agent sent.
-fn row(store: &Store, name: &str, agent: &Owner) -> Result<Row, RefusedRow> {
+/// Returns the row for a name that an agent sent with this number of values.
+fn row(store: &Store, name: &str, agent: &Owner, values: usize) -> Result<Row, RefusedRow> {
+    let fits = |columns: usize| if columns == values { Ok(()) } else { Err(RefusedRow::Values) };
     // A name never contains a line feed.
     let raw = [&*agent.name, "\n", name].concat();
     if let Some(row) = store.remembered_row(raw.as_bytes()) {
-        return Ok(row);
+        return fits(row.columns()).map(|()| row);
     }
     let mut name = RowName::parse(name.as_bytes()).map_err(|_| RefusedRow::Name)?;
     if name.tags.iter().any(|(tag, _)| tag == AgentId::TAG) {
@@ -187,8 +191,11 @@ fn row(store: &Store, name: &str, agent: &Owner) -> Result<Row, RefusedRow> {
     }
     name.tags.push((AgentId::TAG.into(), agent.name.clone()));
     let name = RowName::new(name.metrics, name.tags).map_err(|_| RefusedRow::Name)?;
+    if name.is_events() {
+        return Err(RefusedRow::Name);
+    }
+    fits(name.metrics.len())?;
     match store.row_within(&name, AgentId::TAG, agent.series_max) {
-        Ok(row) if row.is_events() => Err(RefusedRow::Name),
         Ok(row) => {
             store.remember(raw.as_bytes(), row);
             Ok(row)
@@ -206,23 +213,25 @@ struct Bounds {
     newest_ns: i64,
 }
 
+impl Bounds {
+    /// Refuses a time for which the store would refuse the whole batch.
+    fn check(&self, time_ns: i64) -> Result<(), RefusedRow> {
+        if time_ns < self.oldest_ns {
+            return Err(RefusedRow::TooOld);
+        }
+        if time_ns > self.newest_ns {
+            return Err(RefusedRow::TooNew);
+        }
+        Ok(())
+    }
+}
+
 fn push(
-    bounds: &Bounds,
     batches: &mut Vec<Batch>,
     row: Row,
     time_ns: i64,
     values: &[f64],
 ) -> Result<(), RefusedRow> {
-    // Checked per row, because the store would refuse the whole batch.
-    if time_ns < bounds.oldest_ns {
-        return Err(RefusedRow::TooOld);
-    }
-    if time_ns > bounds.newest_ns {
-        return Err(RefusedRow::TooNew);
-    }
-    if row.columns() != values.len() {
-        return Err(RefusedRow::Values);
-    }
     let values: Vec<Value> = values.iter().map(|v| Value::F64(*v)).collect();
     let last = batches.last_mut().ok_or(RefusedRow::Values)?;
     if matches!(last.push_values(row, time_ns, &values), Err(WriteError::TooLarge { .. })) {

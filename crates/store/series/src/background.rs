@@ -13,8 +13,10 @@ use crate::retain::Step;
 const TICK: Duration = Duration::from_secs(1);
 /// Number of rounds between two retention checks.
 const RETAIN_ROUNDS: u32 = 60;
-/// Minimum time between two searches for rows to be forgotten.
+/// Minimum time between two searches for rows to be forgotten, and the one while a limit of series
+/// is nearly reached.
 const FORGET_EVERY: Duration = Duration::from_mins(10);
+const FORGET_EVERY_IF_FULL: Duration = Duration::from_mins(1);
 /// Number of intervals after which a search is made even if no samples were removed: for rows that
 /// were never written.
 const FORGET_ANYWAY: u32 = 6;
@@ -26,7 +28,8 @@ struct Rounds {
     merges_rest: Duration,
     /// True while retention has more to do.
     retaining: bool,
-    /// Time of the last search for rows to be forgotten, and the number of intervals so far.
+    /// Time of the last search for rows to be forgotten, or of the opening, and the number of
+    /// intervals so far.
     forgot: Duration,
     looks: u32,
 }
@@ -38,7 +41,7 @@ impl Core {
             count: 0,
             merges_rest: Duration::ZERO,
             retaining: false,
-            forgot: self.options.clock.monotonic(),
+            forgot: self.upkeep.opened,
             looks: 0,
         };
         loop {
@@ -110,12 +113,13 @@ impl Core {
     /// Searches for rows to be forgotten if the interval has passed.
     fn forget_in_time(&self, rounds: &mut Rounds) -> Result<(), WriteError> {
         let now = self.options.clock.monotonic();
-        if now < rounds.forgot + FORGET_EVERY {
+        let full = self.catalog.is_nearly_full();
+        if now < rounds.forgot + if full { FORGET_EVERY_IF_FULL } else { FORGET_EVERY } {
             return Ok(());
         }
         rounds.forgot = now;
         rounds.looks = rounds.looks.wrapping_add(1);
-        if rounds.looks.is_multiple_of(FORGET_ANYWAY) {
+        if full || rounds.looks.is_multiple_of(FORGET_ANYWAY) {
             self.forgetting.samples_went();
         }
         self.forget()

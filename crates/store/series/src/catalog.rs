@@ -12,8 +12,11 @@
 //! that.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -22,7 +25,7 @@ use roaring::RoaringBitmap;
 use crate::batch::Batch;
 use crate::error::{NameError, WriteError};
 use crate::model::{ColumnId, Row, Selector, Series};
-use crate::name::RowName;
+use crate::name::{NewRow, RowLookup, RowName};
 use crate::sharing::SharedSeries;
 use codec::bytes::{Input, push_text, push_varint};
 
@@ -32,6 +35,11 @@ use names::Names;
 
 /// Maximum number of names read under one lock, while writers of new names wait.
 const READ_AT_ONCE: usize = 4096;
+/// Most metrics whose refused histograms are remembered.
+const REFUSED_HISTOGRAMS_MAX: usize = 1000;
+/// Number of urgent searches for rows without samples after one that found the store nearly full, or
+/// after a sender met its quota.
+const URGENT_SEARCHES: u32 = 5;
 
 /// See the module.
 pub(crate) struct Catalog {
@@ -39,12 +47,17 @@ pub(crate) struct Catalog {
     sharing: RwLock<SharedSeries>,
     hasher: DefaultHashBuilder,
     series_max: u64,
+    /// Number of searches for rows without samples that are still urgent.
+    urgent_searches: AtomicU32,
+    /// Metrics whose native histograms were refused since the store was opened.
+    refused_histograms: RwLock<BTreeSet<String>>,
 }
 
 impl Catalog {
     pub(crate) fn new(series_max: u64) -> Self {
         let (names, sharing, hasher) = (RwLock::default(), RwLock::default(), <_>::default());
-        Self { names, sharing, hasher, series_max }
+        let (urgent_searches, refused_histograms) = (AtomicU32::new(0), RwLock::default());
+        Self { names, sharing, hasher, series_max, urgent_searches, refused_histograms }
     }
 
     /// Locks the table of shared series for reading.
@@ -109,6 +122,9 @@ impl Catalog {
     /// Begins an epoch. Returns the rows that no caller requested in the epoch before.
     pub(crate) fn begin_epoch(&self) -> RoaringBitmap {
         let mut names = self.names.write();
+        let left = self.urgent_searches.load(Relaxed).saturating_sub(1);
+        let full = self.is_above_95_percent(&names);
+        self.urgent_searches.store(if full { URGENT_SEARCHES } else { left }, Relaxed);
         names.epoch = names.epoch.saturating_add(1);
         drop(names);
         let names = self.names.read();
@@ -136,17 +152,85 @@ impl Catalog {
 
     /// Returns the row of a raw text, creating it if it is new.
     pub(crate) fn row(&self, raw: &[u8]) -> Result<Row, NameError> {
-        let hash = self.hasher.hash_one(raw);
-        if let Some(row) = self.names.read().lookup(hash, raw) {
-            return Ok(row);
+        match self.look_up(raw)? {
+            RowLookup::Known(row) => Ok(row),
+            RowLookup::New(new) => {
+                let row = self.row_of(&new.name)?;
+                self.remember(raw, row);
+                Ok(row)
+            }
+        }
+    }
+
+    /// See [`crate::Store::look_up`].
+    pub(crate) fn look_up(&self, raw: &[u8]) -> Result<RowLookup, NameError> {
+        if let Some(row) = self.names.read().lookup(self.hasher.hash_one(raw), raw) {
+            return Ok(RowLookup::Known(row));
         }
         let name = RowName::parse(raw)?;
-        let row = self.row_of(&name)?;
+        Ok(RowLookup::New(Box::new(NewRow { raw: raw.into(), name })))
+    }
+
+    /// See [`crate::Store::register`].
+    pub(crate) fn register(&self, new: &[&NewRow]) -> Result<Vec<Row>, NameError> {
+        let text = |new: &&NewRow| {
+            let text = new.name.text();
+            (self.hasher.hash_one(text.as_bytes()), text)
+        };
+        let texts: Vec<(u64, String)> = new.iter().map(text).collect();
         let mut names = self.names.write();
-        if names.lookup(hash, raw).is_none() {
-            names.remember_alias(hash, raw, row, &self.hasher);
+        let (mut columns, mut missing) = (0, HashSet::new());
+        for (new, (hash, text)) in new.iter().zip(&texts) {
+            if names.lookup(*hash, text.as_bytes()).is_none() && missing.insert(text.as_str()) {
+                columns += new.name.metrics.len() as u64;
+            }
         }
-        Ok(row)
+        self.check_limit(&names, columns, missing.len())?;
+        let mut rows = Vec::with_capacity(new.len());
+        for (new, (hash, text)) in new.iter().zip(texts) {
+            let row = match names.lookup(hash, text.as_bytes()) {
+                Some(row) => row,
+                None => self.insert(&mut names, &new.name, text, hash),
+            };
+            self.remember_in(&mut names, &new.raw, row);
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    /// See [`crate::Store::note_refused_histogram`].
+    pub(crate) fn note_refused_histogram(&self, metric: &str) {
+        if self.refused_histograms.read().contains(metric) {
+            return;
+        }
+        let mut refused = self.refused_histograms.write();
+        if refused.len() < REFUSED_HISTOGRAMS_MAX {
+            refused.insert(metric.to_owned());
+        }
+    }
+
+    /// See [`crate::Store::refused_histogram`].
+    pub(crate) fn refused_histogram(&self, is_meant: impl Fn(&str) -> bool) -> Option<String> {
+        self.refused_histograms.read().iter().find(|metric| is_meant(metric)).cloned()
+    }
+
+    /// Returns an error if the limit of series does not allow for these new ones.
+    fn check_limit(&self, names: &Names, columns: u64, rows: usize) -> Result<(), NameError> {
+        let numbers_left = (u32::MAX - names.next) as usize;
+        if names.series + columns > self.series_max || rows > numbers_left {
+            return Err(NameError::LimitReached { max: self.series_max });
+        }
+        Ok(())
+    }
+
+    /// Returns true if names without samples should be freed soon: in one of the last five searches
+    /// the series were above 95 % of their limit, or a sender has met its quota since.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.urgent_searches.load(Relaxed) > 0 || self.is_above_95_percent(&self.names.read())
+    }
+
+    fn is_above_95_percent(&self, names: &Names) -> bool {
+        u128::from(names.series) * 100 > u128::from(self.series_max) * 95
     }
 
     /// Returns the row that was remembered for bytes that are not a name.
@@ -154,11 +238,14 @@ impl Catalog {
         self.names.read().alias(self.hasher.hash_one(raw), raw)
     }
 
-    /// Remembers a row for bytes that are not a name.
+    /// Remembers a row for bytes that are not its canonical name.
     pub(crate) fn remember(&self, raw: &[u8], row: Row) {
+        self.remember_in(&mut self.names.write(), raw, row);
+    }
+
+    fn remember_in(&self, names: &mut Names, raw: &[u8], row: Row) {
         let hash = self.hasher.hash_one(raw);
-        let mut names = self.names.write();
-        if names.alias(hash, raw).is_none() {
+        if names.lookup(hash, raw).is_none() {
             names.remember_alias(hash, raw, row, &self.hasher);
         }
     }
@@ -187,13 +274,12 @@ impl Catalog {
         if let Some((tag, max)) = quota {
             let value = name.tags.iter().find(|(t, _)| t == tag).map_or("", |(_, v)| v);
             if names.series_with(tag, value) + name.metrics.len() as u64 > max {
+                self.urgent_searches.store(URGENT_SEARCHES, Relaxed);
                 let (tag, value) = (tag.to_owned(), value.to_owned());
                 return Err(NameError::QuotaReached { tag, value, max });
             }
         }
-        if names.series + name.metrics.len() as u64 > self.series_max || names.next == u32::MAX {
-            return Err(NameError::LimitReached { max: self.series_max });
-        }
+        self.check_limit(&names, name.metrics.len() as u64, 1)?;
         Ok(self.insert(&mut names, name, text, hash))
     }
 

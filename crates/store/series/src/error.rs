@@ -88,14 +88,14 @@ pub enum NameError {
     },
     /// The store has the maximum number of series.
     #[error(
-        "series limit of {max} reached; remove tags with many values, delete old series or raise \
-         series_max"
+        "series limit of {max} reached; remove tags with many values, delete old series (their \
+         names are free within five minutes) or raise series_max"
     )]
     LimitReached { max: u64 },
     /// The series with this tag have reached their quota.
     #[error(
-        "series limit of {max} reached by {tag}={value}; let it send fewer, delete old series or \
-         raise the limit"
+        "series limit of {max} reached by {tag}={value}; let it send fewer, delete old series \
+         (their names are free within five minutes) or raise the limit"
     )]
     QuotaReached {
         /// Name of the tag.

@@ -84,7 +84,7 @@ pub use error::{
     Found, NameError, Partial, SeriesDamage, SeriesOpenError, SeriesReadError, WriteError,
 };
 pub use model::*;
-pub use name::{RowName, escape as escape_name};
+pub use name::{NewRow, RowLookup, RowName, escape as escape_name};
 pub use open::verify;
 pub use options::*;
 pub use query::{EventScan, Extreme, Scan, Snapshot};

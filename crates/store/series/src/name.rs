@@ -8,6 +8,7 @@
 use std::str::Chars;
 
 use crate::error::NameError;
+use crate::model::Row;
 use crate::options::{COLUMNS_MAX, NAME_BYTES_MAX, TAGS_MAX};
 
 /// Maximum length in bytes of the text that an error quotes.
@@ -95,6 +96,48 @@ impl RowName {
     pub fn text(&self) -> String {
         let metrics: Vec<&str> = self.metrics.iter().map(String::as_str).collect();
         text(&metrics, self.tags.iter().map(|(k, v)| (&**k, &**v)))
+    }
+}
+
+/// A valid name of a row series that does not exist yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRow {
+    /// The text as it was sent.
+    pub(crate) raw: Box<[u8]>,
+    pub(crate) name: RowName,
+}
+
+impl NewRow {
+    /// Returns the text with which it was looked up.
+    pub fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+}
+
+/// A row series that was looked up by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RowLookup {
+    /// It exists.
+    Known(Row),
+    /// It does not exist; see [`crate::Store::register`].
+    New(Box<NewRow>),
+}
+
+impl RowLookup {
+    /// Returns the number of values in one of its rows.
+    pub fn columns(&self) -> usize {
+        match self {
+            Self::Known(row) => row.columns(),
+            Self::New(new) => new.name.metrics.len(),
+        }
+    }
+
+    /// Returns true if it holds events (its metric begins with `!`).
+    pub fn is_events(&self) -> bool {
+        match self {
+            Self::Known(row) => row.is_events(),
+            Self::New(new) => new.name.is_events(),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::model::{
     MergeOutcome, NameList, OpenReport, Row, SealOutcome, Selector, Series, StoreStats, TimeRange,
     WriteOutcome,
 };
-use crate::name::RowName;
+use crate::name::{NewRow, RowLookup, RowName};
 use crate::options::{AHEAD_MAX, StoreOptions, Wal};
 use crate::query::Snapshot;
 use crate::record::Tombstone;
@@ -103,6 +103,34 @@ impl Store {
     /// Returns an error if the text is not a name, or the store has the maximum number of series.
     pub fn row(&self, raw: &[u8]) -> Result<Row, NameError> {
         self.0.core.catalog.row(raw)
+    }
+
+    /// Returns the row series of a raw name, or the parsed name if it is new. Creates nothing, so
+    /// that samples which are refused leave no series behind: see [`Store::register`].
+    ///
+    /// # Errors
+    /// Returns an error if the text is not a name.
+    pub fn look_up(&self, raw: &[u8]) -> Result<RowLookup, NameError> {
+        self.0.core.catalog.look_up(raw)
+    }
+
+    /// Creates the row series of new names, all or none, and returns them in the same order.
+    ///
+    /// # Errors
+    /// Returns an error if the store would have more than the maximum number of series.
+    pub fn register(&self, new: &[&NewRow]) -> Result<Vec<Row>, NameError> {
+        self.0.core.catalog.register(new)
+    }
+
+    /// Remembers, until the store is closed, that native histograms of a metric were refused: queries
+    /// of it can say so.
+    pub fn note_refused_histogram(&self, metric: &str) {
+        self.0.core.catalog.note_refused_histogram(metric);
+    }
+
+    /// Returns a metric that is meant and of which native histograms were refused, if there is one.
+    pub fn refused_histogram(&self, is_meant: impl Fn(&str) -> bool) -> Option<String> {
+        self.0.core.catalog.refused_histogram(is_meant)
     }
 
     /// Does the same as [`Store::row`] for a parsed name.

@@ -13,7 +13,7 @@ const CYCLE_FILES_MAX: usize = 3;
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base/model", &[]),
     ("base/env", &[]),
-    ("base/service", &[]),
+    ("base/service", &["model"]),
     ("base/settings", &[]),
     ("link", &["model"]),
     ("agent/observe", &["model", "env"]),
@@ -69,7 +69,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("server/promql", &["budget", "promql-syntax", "series"]),
     ("server/prometheus-api", &["model", "env", "series", "budget", "promql-syntax", "promql"]),
     ("server/query", &["env", "series", "budget"]),
-    ("server/ingest", &["env", "series", "query", "prometheus-api"]),
+    ("server/readers", &["series", "query"]),
+    ("server/ingest", &["env", "series", "query", "readers", "prometheus-api"]),
     (
         "web/rest",
         &[
@@ -94,7 +95,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     (
         "cli/series-tools",
-        &["model", "env", "service", "series", "ingest", "replication", "folder", "client"],
+        &[
+            "model",
+            "env",
+            "service",
+            "series",
+            "ingest",
+            "readers",
+            "replication",
+            "folder",
+            "client",
+        ],
     ),
     ("web/page", &[]),
     ("testing/device", &["needs"]),

@@ -15,7 +15,6 @@ const CRATE_LINES_MAX: usize = 4_000;
 const LARGER_CRATES: &[(&str, usize, &str)] = &[
     ("crates/agent/queue", 7, "one database: its marks, blocks and transactions share invariants"),
     ("crates/agent/sync", 5, "one protocol: a check and a repair use the parts of a cycle"),
-    ("crates/server/ingest", 5, "a reader for each protocol over one collector of rows"),
     ("crates/server/registry", 8, "one set of tables in memory that every decision updates"),
     ("crates/server/sessions", 5, "one listener: admission, leases and sessions of agents"),
     ("crates/store/journal", 6, "one file format with three layouts and their recovery"),

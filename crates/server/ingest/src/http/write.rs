@@ -24,9 +24,10 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::{busy, failed, refused};
-use crate::collector::{CollectedRows, RowCollector, RowRefusal};
-use crate::remote::{MESSAGE_BYTES_MAX, RemoteReader};
-use crate::{influx, net};
+use crate::net;
+use readers::influx;
+use readers::remote::{MESSAGE_BYTES_MAX, RemoteReader};
+use readers::{CollectedRows, RowCollector, RowRefusal};
 
 /// Largest body of a write, in bytes.
 pub const WRITE_BYTES_MAX: usize = 32 << 20;

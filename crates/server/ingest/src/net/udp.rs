@@ -7,8 +7,8 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
 use super::{ACCEPT_PAUSE, count};
-use crate::collector::RowCollector;
-use crate::resp::{DictionaryQuota, RespReader};
+use readers::RowCollector;
+use readers::{DictionaryQuota, RespReader};
 
 /// Most datagrams in one batch.
 const DATAGRAMS_MAX: usize = 256;

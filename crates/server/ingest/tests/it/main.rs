@@ -9,6 +9,5 @@
 )]
 
 mod common;
-mod readers;
 mod refusals;
 mod sockets;

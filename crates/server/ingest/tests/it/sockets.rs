@@ -5,9 +5,9 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 
 use env::files::SimDisk;
-use ingest::remote::{Label, Sample, TimeSeries, WriteRequest};
 use ingest::{Guard, HttpOptions, Protocol};
 use prost::Message as _;
+use readers::remote::{Label, Sample, TimeSeries, WriteRequest};
 use series::{Store, StoreOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};

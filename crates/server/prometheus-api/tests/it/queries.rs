@@ -37,6 +37,7 @@ fn served_within(memory: Memory) -> Router {
     let events = store.row(b"!log job=a").unwrap();
     batch.push_event(events, 0, b"text").unwrap();
     store.write(batch, Ack::Persisted).unwrap();
+    store.note_refused_histogram("latency");
     prometheus_api::routes::<()>(store, memory).with_state(())
 }
 
@@ -154,6 +155,21 @@ async fn notes_name_their_place_in_the_query() {
     let query = "rate(%7Bjob=%22a%22%7D%5B1m%5D)";
     let (_, answer) = ask("GET", &format!("/query?time=60&query=sum({query})"), "").await;
     assert_eq!(answer["infos"], Value::Null, "a counter has the right name: {answer}");
+}
+
+#[tokio::test]
+async fn query_of_refused_histograms_has_a_warning() {
+    for (query, warned) in [
+        ("latency", true),
+        ("rate(latency%5B5m%5D)", true),
+        ("%7B__name__=~%22lat.*%22%7D", true),
+        ("hits_total", false),
+        ("%7Bjob=%22a%22%7D", false),
+    ] {
+        let (_, answer) = ask("GET", &format!("/query?time=60&query={query}"), "").await;
+        let text = answer["warnings"].to_string();
+        assert_eq!(text.contains("histograms of \\\"latency\\\" were refused"), warned, "{answer}");
+    }
 }
 
 #[tokio::test]

@@ -121,6 +121,7 @@ impl Fleet {
     /// Takes up to `max` rows of digests to write.
     pub(crate) fn take_configs(&mut self, max: usize) -> Vec<ConfigRow> {
         let ids = drain(&mut self.configured, max);
+        self.writing = !ids.is_empty();
         let row = |id: &AgentId| {
             let live = self.agents.get_mut(id)?;
             std::mem::take(&mut live.config).then(|| ConfigRow {
@@ -134,6 +135,7 @@ impl Fleet {
 
     /// Marks rows that could not be written as due again.
     pub(crate) fn put_back_configs(&mut self, rows: &[ConfigRow]) {
+        self.writing = false;
         for row in rows {
             self.configured(row.id);
         }

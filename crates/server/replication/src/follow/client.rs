@@ -1,10 +1,10 @@
 //! Requests to the server that is followed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use env::regular;
 use reqwest::{Method, RequestBuilder, Response, Url};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -166,7 +166,7 @@ fn token(server: &ServerAddress) -> Result<String, FollowError> {
         return Ok(token.trim().to_owned());
     }
     let path = server.token_file.clone();
-    let text = fs::read_to_string(&path).map_err(|cause| FollowError::Token { path, cause })?;
+    let text = regular::read_text(&path).map_err(|cause| FollowError::Token { path, cause })?;
     Ok(text.trim().to_owned())
 }
 
@@ -176,7 +176,8 @@ fn token(server: &ServerAddress) -> Result<String, FollowError> {
 /// Returns an error if the file cannot be read or is not a certificate.
 pub fn trust_authority(ca: &Path) -> Result<rustls::ClientConfig, FollowError> {
     let path = || ca.to_owned();
-    let pem = fs::read(ca).map_err(|cause| FollowError::Authority { path: path(), cause })?;
+    let pem =
+        regular::read(ca).map_err(|cause| FollowError::Authority { path: path(), cause })?.bytes;
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&pem) {
         let certificate =

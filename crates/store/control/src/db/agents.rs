@@ -71,6 +71,34 @@ impl ControlStore {
         self.write_soft(&Reader::server(), |tx| save_configs(tx, rows))
     }
 
+    /// Returns the number that the next new agent gets.
+    ///
+    /// # Errors
+    /// Returns an error if the store fails.
+    pub fn next_agent(&self, reader: &Reader) -> ControlResult<AgentId> {
+        self.read(reader, |tx| next_number(tx).map(AgentId))
+    }
+
+    /// Raises the number that the next new agent gets above `used`. Returns the next number.
+    ///
+    /// # Errors
+    /// `Limit` above the highest number.
+    pub fn raise_next_agent(
+        &self,
+        context: &WriteContext,
+        used: AgentId,
+    ) -> ControlResult<AgentId> {
+        self.write(context, |tx| {
+            let next = next_number(tx)?;
+            if used.0 < next {
+                return Ok(AgentId(next));
+            }
+            let after = after(used.0)?;
+            users::set_setting(tx, NEXT_AGENT, &after.to_string())?;
+            Ok(AgentId(after))
+        })
+    }
+
     /// Replaces the agent's groups, in order of priority; an empty list becomes `default`. Returns
     /// the groups that it has now.
     ///
@@ -284,9 +312,7 @@ fn free_number(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
 /// Assigns a number. Numbers only grow: one below the next may have been another agent's, so it is
 /// given only if it was freed.
 fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> ControlResult<AgentId> {
-    let next = users::setting(tx, NEXT_AGENT)?
-        .and_then(|text| text.parse::<u32>().ok())
-        .ok_or_else(|| rows::corrupt("setting", NEXT_AGENT))?;
+    let next = next_number(tx)?;
     let number = match wanted {
         Some(id) if id.0 < next => {
             if rows::run(tx, "DELETE FROM free_number WHERE id = ?1", [id.0])? > 0 {
@@ -298,11 +324,20 @@ fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> ControlResult<A
         Some(AgentId(id)) => id,
         None => next,
     };
-    let after = number
-        .checked_add(1)
-        .ok_or(ControlError::Limit { what: "agent numbers", max: u64::from(u32::MAX) })?;
-    users::set_setting(tx, NEXT_AGENT, &after.to_string())?;
+    users::set_setting(tx, NEXT_AGENT, &after(number)?.to_string())?;
     Ok(AgentId(number))
+}
+
+fn next_number(tx: &Transaction<'_>) -> ControlResult<u32> {
+    users::setting(tx, NEXT_AGENT)?
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| rows::corrupt("setting", NEXT_AGENT))
+}
+
+/// Returns the number after a number.
+fn after(number: u32) -> ControlResult<u32> {
+    let limit = ControlError::Limit { what: "agent numbers", max: u64::from(u32::MAX) };
+    number.checked_add(1).ok_or(limit)
 }
 
 /// Removes an agent and returns its row. `names` ([`groups::names`]) are read once for many agents.

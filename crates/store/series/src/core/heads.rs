@@ -83,6 +83,7 @@ impl Core {
         // Only deletes can follow an empty head. If the lock is taken, its holder may be sealing
         // them.
         let deletes = || self.manifest.try_lock().is_some_and(|manifest| below > manifest.sealed);
-        closed || (age >= self.options.seal_after && (!empty || deletes()))
+        let old = age >= self.options.seal_after;
+        closed || (old && !empty) || ((old || self.catalog.is_nearly_full()) && deletes())
     }
 }

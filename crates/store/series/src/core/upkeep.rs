@@ -10,6 +10,8 @@ use crate::unread::Unread;
 
 /// See the module.
 pub(crate) struct Upkeep {
+    /// Time at which the store was opened, by the monotonic clock.
+    pub(crate) opened: Duration,
     /// Start time of the active head, by the monotonic clock.
     pub(crate) head_began: Mutex<Duration>,
     /// The error of the last seal, if it failed.
@@ -29,9 +31,10 @@ pub(crate) struct Upkeep {
 }
 
 impl Upkeep {
-    pub(super) fn new(head_began: Duration, unread: Unread) -> Self {
+    pub(super) fn new(opened: Duration, unread: Unread) -> Self {
         Self {
-            head_began: Mutex::new(head_began),
+            opened,
+            head_began: Mutex::new(opened),
             trouble: Mutex::new(None),
             log_failure: Mutex::new(None),
             disk_full: Mutex::new(None),

@@ -291,3 +291,57 @@ fn power_cut_or_failure_during_forget_loses_nothing() {
     }
     assert!(failed > 40, "{failed} calls failed");
 }
+
+/// The store's own threads do the work: the test only lets the manual clock pass. Each search
+/// begins an epoch, so it is waited for.
+fn pass_minutes(it: &Fixture, store: &Store, minutes: u32) {
+    for _ in 0..minutes {
+        let before = store.epoch();
+        it.clock.advance(Duration::from_secs(60));
+        while store.epoch() == before {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn nearly_full_store_frees_names_within_five_minutes() {
+    let it = Fixture::new();
+    let open = |disk: &SimDisk| {
+        let options = StoreOptions {
+            series_max: 6,
+            rollups_beside: false,
+            background: true,
+            clock: Arc::new(it.clock.clone()),
+            ..options(disk, Wal::Always)
+        };
+        Store::open(Path::new("/series"), options).unwrap().0
+    };
+    let store = open(&it.disk);
+    for name in ["a host=old", "b host=old", "c host=old"] {
+        add(&store, name, 60, 1.0);
+    }
+    let live = store.row(b"live host=kept").unwrap();
+    store.seal().unwrap();
+    store.row(b"x|y host=unused").unwrap();
+    let full = store.row(b"one host=more").unwrap_err().to_string();
+    assert!(full.contains("within five minutes"), "{full}");
+    let old = Selector::default().with("host", "old");
+    store.delete(&old, TimeRange::ALL).unwrap();
+    // A minute before the restart, the others after it.
+    pass_minutes(&it, &store, 1);
+    assert!(store.keep_row(live));
+    store.close().unwrap();
+    let store = open(&it.disk);
+    let live = store.row(b"live host=kept").unwrap();
+    for _ in 0..4 {
+        pass_minutes(&it, &store, 1);
+        assert!(store.keep_row(live), "a handle that is in use was dropped");
+        if store.stats().series == 1 {
+            break;
+        }
+    }
+    assert_eq!(names(&store), ["live host=kept"]);
+    write(&store, live, 61, 1.0).unwrap();
+    assert!(store.row(b"one host=more").is_ok());
+}

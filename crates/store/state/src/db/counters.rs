@@ -1,8 +1,11 @@
 //! Stored counters.
 
-use model::{AgentId, Dataset, Incarnation};
-use rusqlite::{Connection, OptionalExtension};
+use std::path::Path;
 
+use model::{AgentId, Dataset, Incarnation};
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use super::connections::BUSY_WAIT;
 use super::transaction_cache::Progress;
 use super::{StateStore, kinds};
 use crate::error::{Context, StateError};
@@ -26,6 +29,24 @@ impl StateStore {
         self.read(reader, "read the counters", |db| {
             agent_counts(db, agent).context("read the counters")
         })
+    }
+}
+
+impl StateStore {
+    /// Returns the highest number of an enrolled agent, present or removed, that a state's file knows;
+    /// 000 if it knows none. Local senders may use any number and do not count.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    pub fn peek_highest_agent(file: &Path) -> Result<AgentId, StateError> {
+        const WHAT: &str = "read the state's agents";
+        const SQL: &str = "SELECT coalesce(max(number), 0) FROM (
+            SELECT max(number) AS number FROM agent WHERE incarnation <> 0
+            UNION ALL SELECT max(agent) FROM removed WHERE incarnation <> 0)";
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let db = Connection::open_with_flags(file, flags).context(WHAT)?;
+        db.busy_timeout(BUSY_WAIT).context(WHAT)?;
+        db.query_row(SQL, [], |row| row.get(0)).map(AgentId).context(WHAT)
     }
 }
 

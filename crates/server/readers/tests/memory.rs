@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use ingest::RowCollector;
-use ingest::remote::RemoteReader;
+use readers::RowCollector;
+use readers::remote::RemoteReader;
 use series::{Store, StoreOptions, Wal};
 
 #[test]
@@ -18,7 +18,7 @@ fn remote_message_of_empty_series_allocates_little_memory() {
     let mut collector = RowCollector::new(&store);
     RemoteReader::default().read(&body, &mut collector).unwrap();
     let taken = collector.finish();
-    assert_eq!((taken.batches.len(), taken.refusals.len()), (0, ingest::REFUSALS_MAX));
+    assert_eq!((taken.batches.len(), taken.refusals.len()), (0, readers::REFUSALS_MAX));
     let grown = peak_bytes().saturating_sub(before);
     assert!(grown < 100 << 20, "{grown} bytes more");
 }

@@ -13,26 +13,20 @@
 //! Limits: [`ITEM_BYTES_MAX`], [`DICTIONARY_ENTRIES_MAX`], [`DICTIONARIES_ENTRIES_MAX`], and the
 //! store's limits for names and rows.
 
-// The paths are given because `fuzz` includes this file from another folder.
-#[path = "resp/dictionary.rs"]
 mod dictionary;
-#[path = "resp/items.rs"]
 mod items;
 
-use std::collections::HashMap;
-
 use query::time::{parse_int, parse_iso};
-use series::{COLUMNS_MAX, Row, Store, Value};
+use series::{COLUMNS_MAX, RowLookup, Store, Value};
 
 use crate::collector::RowCollector;
 use crate::telnet::{ReadUntilAsked, TelnetCommand};
 
-pub use dictionary::{DICTIONARIES_ENTRIES_MAX, DictionaryQuota};
+use dictionary::Dictionary;
+pub use dictionary::{DICTIONARIES_ENTRIES_MAX, DICTIONARY_ENTRIES_MAX, DictionaryQuota};
 use items::{Found, Item, WRONG_END, count_of, is_name, item, number};
 pub use items::{ITEM_BYTES_MAX, STALE, is_resp_name};
 
-/// Most names in the dictionary of one connection.
-pub const DICTIONARY_ENTRIES_MAX: usize = 1 << 20;
 /// The item that requests an acknowledgement.
 const SYNC: &[u8] = b"sync";
 
@@ -53,16 +47,15 @@ enum Expected {
 /// Reads samples from a stream of bytes.
 #[derive(Debug)]
 pub struct RespReader {
-    dictionary: HashMap<i64, Row>,
-    /// The store's epoch in which the dictionary's rows were last renewed.
-    epoch: u32,
-    quota: DictionaryQuota,
+    dictionary: Dictionary,
     place: Expected,
-    row: Option<Row>,
+    row: Option<RowLookup>,
+    /// The number that stands for the name of `row`, if its series did not exist.
+    number: Option<i64>,
     time_ns: i64,
     values: Vec<Value>,
     /// The row to which the next number of the dictionary is assigned.
-    named: Option<Row>,
+    named: Option<RowLookup>,
     /// True while the items of an array that is too long for a row are skipped. Valid samples may
     /// be skipped with them, so each one is reported.
     doubtful: bool,
@@ -84,21 +77,14 @@ impl Default for RespReader {
     }
 }
 
-impl Drop for RespReader {
-    fn drop(&mut self) {
-        self.quota.release(self.dictionary.len());
-    }
-}
-
 impl RespReader {
     /// Creates a reader whose dictionary shares a quota with others.
     pub fn new(quota: DictionaryQuota) -> Self {
         Self {
-            dictionary: HashMap::new(),
-            epoch: 0,
-            quota,
+            dictionary: Dictionary::new(quota),
             place: Expected::Name,
             row: None,
+            number: None,
             time_ns: 0,
             values: Vec::new(),
             named: None,
@@ -127,23 +113,21 @@ impl RespReader {
 
     /// Renews the dictionary's rows if the store's epoch has changed, so that the store does not
     /// drop them. Numbers whose rows it has dropped already become undefined.
-    pub(crate) fn renew_dictionary(&mut self, store: &Store) {
-        let epoch = store.epoch();
-        if self.epoch == epoch {
-            return;
+    pub fn renew_dictionary(&mut self, store: &Store) {
+        if self.dictionary.renew(store) {
+            let is_kept = |row: &RowLookup| match row {
+                RowLookup::Known(row) => store.keep_row(*row),
+                RowLookup::New(_) => true,
+            };
+            self.row = self.row.take().filter(is_kept);
+            self.named = self.named.take().filter(is_kept);
         }
-        self.epoch = epoch;
-        let before = self.dictionary.len();
-        self.dictionary.retain(|_, row| store.keep_row(*row));
-        self.quota.release(before - self.dictionary.len());
-        self.row = self.row.filter(|row| store.keep_row(*row));
-        self.named = self.named.filter(|row| store.keep_row(*row));
     }
 
     /// Reads the complete items of a buffer up to the first `+sync`, which is returned as
     /// [`TelnetCommand::Sync`]. If the items can no longer be separated, consumes all and returns
     /// [`TelnetCommand::Exit`].
-    pub(crate) fn read_until_asked(
+    pub fn read_until_asked(
         &mut self,
         buffer: &[u8],
         collector: &mut RowCollector<'_>,
@@ -157,9 +141,9 @@ impl RespReader {
             if self.broken {
                 return ReadUntilAsked { bytes: buffer.len(), asked: Some(TelnetCommand::Exit) };
             }
-            let Some(passed) = self.pass_over(rest, collector) else { break };
-            done += passed;
-            if passed > 0 || self.broken {
+            if let Some(left) = self.passing {
+                let Some(passed) = self.pass_over(left, rest, collector) else { break };
+                done += passed;
                 continue;
             }
             let end = rest.iter().position(|c| *c == b'\n');
@@ -204,18 +188,24 @@ impl RespReader {
             if !line.is_empty() {
                 self.accept_item(item, collector);
             }
-            // A bulk string may contain line feeds, which count as lines too.
-            let text = rest.get(end + 1..used).unwrap_or_default();
-            self.line += text.split(|c| *c == b'\n').count() as u64 - 1;
+            if used > end + 1 {
+                // A bulk string may contain line feeds, which count as lines too.
+                let text = rest.get(end + 1..used).unwrap_or_default();
+                self.line += text.split(|c| *c == b'\n').count() as u64 - 1;
+            }
         }
         let asked = std::mem::take(&mut self.sync).then_some(TelnetCommand::Sync);
         ReadUntilAsked { bytes: done, asked }
     }
 
-    /// Passes over the content of a bulk string that is too long, and its line end. Returns the number
-    /// of bytes consumed, or `None` if the line end is not complete.
-    fn pass_over(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) -> Option<usize> {
-        let Some(left) = self.passing else { return Some(0) };
+    /// Passes over the content of a bulk string that is too long, of which `left` bytes are left, and
+    /// its line end. Returns the number of bytes consumed, or `None` if the line end is not complete.
+    fn pass_over(
+        &mut self,
+        left: usize,
+        rest: &[u8],
+        collector: &mut RowCollector<'_>,
+    ) -> Option<usize> {
         if left > 0 {
             let passed = left.min(rest.len());
             let content = rest.get(..passed).unwrap_or_default();
@@ -257,7 +247,7 @@ impl RespReader {
     /// Returns true if the text of an event is expected. It may look like any other item, even a
     /// name or `sync`.
     fn awaits_text(&self) -> bool {
-        self.place == Expected::Value && self.row.is_some_and(Row::is_events)
+        self.place == Expected::Value && self.row.as_ref().is_some_and(RowLookup::is_events)
     }
 
     /// Returns true if a name is expected in a dictionary. The name may be `sync`.
@@ -322,7 +312,7 @@ impl RespReader {
                     n.unwrap_or(0)
                 }
             },
-            Item::Number(id) if self.doubtful && self.stands_for(id).is_some() => {
+            Item::Number(id) if self.doubtful && self.is_assigned(id) => {
                 let reason = "PARSER skipped with the array before, which no row can have";
                 collector.refuse(self.line, reason, id);
                 left - 1
@@ -331,18 +321,42 @@ impl RespReader {
         });
     }
 
-    /// Returns the row for a number of the dictionary.
-    fn stands_for(&self, number: &[u8]) -> Option<Row> {
-        parse_int(number).and_then(|id| self.dictionary.get(&id).copied())
+    /// Returns true if the dictionary has a number.
+    fn is_assigned(&self, number: &[u8]) -> bool {
+        parse_int(number).is_some_and(|number| self.dictionary.contains(number))
+    }
+
+    /// Returns the row for a number of the dictionary. The error is the reason for a refusal.
+    fn numbered(
+        &self,
+        number: Option<i64>,
+        collector: &RowCollector<'_>,
+    ) -> Result<RowLookup, String> {
+        let look_up = |raw: &[u8]| collector.look_up(raw).map_err(|e| format!("DB {e}"));
+        number.and_then(|number| self.dictionary.find(number, look_up)).unwrap_or_else(|| {
+            Err("PARSER number without a name; send the dictionary first".into())
+        })
+    }
+
+    /// Stores the row of the last accepted sample in the dictionary, if its series is new.
+    fn resolve(&mut self) {
+        if let (Some(number), Some(RowLookup::Known(row))) = (self.number.take(), &self.row) {
+            self.dictionary.assign(number, RowLookup::Known(*row));
+        }
     }
 
     fn name(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
-        (self.place, self.doubtful) = (Expected::Name, false);
+        (self.place, self.doubtful, self.number) = (Expected::Name, false, None);
         let row = match item {
-            Item::Text(raw) if is_name(item) => collector.row(raw).map_err(|e| format!("DB {e}")),
-            Item::Number(id) => self
-                .stands_for(id)
-                .ok_or_else(|| "PARSER number without a name; send the dictionary first".into()),
+            Item::Text(raw) if is_name(item) => {
+                collector.look_up(raw).map_err(|e| format!("DB {e}"))
+            }
+            Item::Number(text) => {
+                self.number = parse_int(text);
+                let row = self.numbered(self.number, collector);
+                self.number = self.number.filter(|_| matches!(row, Ok(RowLookup::New(_))));
+                row
+            }
             Item::Array(count) => {
                 match count_of(count)
                     .filter(|n| n.is_multiple_of(2) && *n <= 2 * DICTIONARY_ENTRIES_MAX)
@@ -369,7 +383,7 @@ impl RespReader {
         let next = if left > 1 { Expected::Dictionary(left - 1) } else { Expected::Name };
         if left.is_multiple_of(2) {
             self.named = match item {
-                Item::Text(raw) => match collector.row(raw) {
+                Item::Text(raw) => match collector.look_up(raw) {
                     Ok(row) => Some(row),
                     Err(e) => {
                         collector.refuse(self.line, format!("DB {e}"), raw);
@@ -379,13 +393,14 @@ impl RespReader {
                 _ => None,
             };
         } else if let (Item::Number(id), Some(row)) = (item, self.named.take()) {
-            match parse_int(id) {
-                Some(id) if self.has_space(id) => drop(self.dictionary.insert(id, row)),
-                Some(_) => {
-                    let reason = "PARSER the dictionaries are full; send names without numbers";
-                    collector.refuse(self.line, reason, item.text());
-                }
-                None => collector.refuse(self.line, "PARSER no number", item.text()),
+            let Some(number) = parse_int(id) else {
+                collector.refuse(self.line, "PARSER no number", item.text());
+                self.place = next;
+                return;
+            };
+            if !self.dictionary.assign(number, row) {
+                let reason = "PARSER the dictionaries are full; send names without numbers";
+                collector.refuse(self.line, reason, item.text());
             }
         } else {
             collector.refuse(
@@ -395,13 +410,6 @@ impl RespReader {
             );
         }
         self.place = next;
-    }
-
-    /// Returns true if the number may be added to the dictionary, and takes an entry of the quota
-    /// for a new one.
-    fn has_space(&self, id: i64) -> bool {
-        self.dictionary.contains_key(&id)
-            || (self.dictionary.len() < DICTIONARY_ENTRIES_MAX && self.quota.acquire())
     }
 
     fn time(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
@@ -420,7 +428,6 @@ impl RespReader {
 
     fn value(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
         self.values.clear();
-        let Some(row) = self.row else { return self.refuse("PARSER no name", b"", collector) };
         if let Item::Array(count) = item {
             match count_of(count) {
                 Some(n) if (1..=COLUMNS_MAX).contains(&n) => self.place = Expected::Values(n),
@@ -434,6 +441,9 @@ impl RespReader {
             }
             return;
         }
+        let Some(row) = &mut self.row else {
+            return self.refuse("DB series was forgotten; send its name again", b"", collector);
+        };
         let stored = if row.is_events() {
             collector.push_event(row, self.time_ns, item.text())
         } else {
@@ -443,7 +453,10 @@ impl RespReader {
             }
         };
         match stored {
-            Ok(()) => self.place = Expected::Name,
+            Ok(()) => {
+                self.resolve();
+                self.place = Expected::Name;
+            }
             Err(reason) => self.refuse(format!("DB {reason}"), item.text(), collector),
         }
     }
@@ -454,10 +467,17 @@ impl RespReader {
         };
         self.values.push(value);
         self.place = Expected::Values(left - 1);
-        let (1, Some(row)) = (left, self.row) else { return };
+        if left > 1 {
+            return;
+        }
         self.place = Expected::Name;
-        if let Err(reason) = collector.push(row, self.time_ns, &self.values) {
-            collector.refuse(self.line, format!("DB {reason}"), item.text());
+        let pushed = match &mut self.row {
+            Some(row) => collector.push(row, self.time_ns, &self.values),
+            None => Err("series was forgotten; send its name again".into()),
+        };
+        match pushed {
+            Ok(()) => self.resolve(),
+            Err(reason) => collector.refuse(self.line, format!("DB {reason}"), item.text()),
         }
     }
 }

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::common::{after, contents, resp, store};
-use ingest::influx::Precision;
-use ingest::remote::{Label, RemoteReader, Sample, TimeSeries, WriteRequest};
-use ingest::{DictionaryQuota, RespReader, RowCollector, RowRefusal, TelnetReader, influx};
 use proptest::prelude::*;
 use prost::Message as _;
+use readers::influx::Precision;
+use readers::remote::{Label, RemoteReader, Sample, TimeSeries, WriteRequest};
+use readers::{DictionaryQuota, RespReader, RowCollector, RowRefusal, TelnetReader, influx};
 use series::{Ack, Store, StoreOptions};
 
 #[test]
@@ -120,7 +120,7 @@ fn each_telnet_put_is_accepted_or_refused_alone() {
     let (found, refusals) = after(|collector| {
         let mut reader = TelnetReader::default();
         let (done, asked) = reader.read(text, collector);
-        assert_eq!(asked, [ingest::TelnetCommand::Version]);
+        assert_eq!(asked, [readers::TelnetCommand::Version]);
         reader.end(&text[done..], collector);
     });
     let expected = [
@@ -380,7 +380,8 @@ fn rows_skipped_with_an_oversized_array_are_each_rejected() {
 
 #[test]
 fn dictionaries_of_all_connections_share_one_quota() {
-    let room = DictionaryQuota::new(2);
+    // Each name without a series takes a second entry.
+    let room = DictionaryQuota::new(4);
     let (mut one, mut other) = (RespReader::new(room.clone()), RespReader::new(room.clone()));
     let told = |reader: &mut RespReader, text: &str| {
         let (_, refusals) = after(|collector| {

@@ -12,7 +12,7 @@ use std::hash::BuildHasher as _;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use prost::Message;
-use series::Row;
+use series::{Row, RowLookup};
 
 use crate::collector::RowCollector;
 use crate::protobuf::{Field, Fields, Malformed};
@@ -265,10 +265,19 @@ impl<'a> Walk<'a> {
         } else {
             labels
         };
-        let taken = match self.row(labels, collector) {
-            Ok(row) => take_samples(row, rest, collector)?,
+        let taken = match self.look_up(labels, collector) {
+            Ok(CachedLookup { mut row, cached }) => {
+                let taken = take_samples(&mut row, rest, collector)?;
+                if let (RowLookup::Known(row), false) = (row, cached) {
+                    self.guess = self.reader.known.write().insert(labels, row) + 1;
+                }
+                taken
+            }
             Err(reason) => Err(reason),
         };
+        if histograms && let Ok(Some(metric)) = metric_of(labels) {
+            collector.store().note_refused_histogram(&String::from_utf8_lossy(metric));
+        }
         let all = taken.and_then(|()| if histograms { Err(NO_HISTOGRAMS.into()) } else { Ok(()) });
         if let Err(reason) = all {
             // The name is also written for labels without a metric. It is empty if the labels
@@ -279,19 +288,29 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn row(&mut self, labels: &[u8], collector: &RowCollector<'_>) -> Result<Row, String> {
+    /// Looks up the row of labels, in the cache or in the store. Without the cache, its lock is
+    /// released.
+    fn look_up(
+        &mut self,
+        labels: &[u8],
+        collector: &RowCollector<'_>,
+    ) -> Result<CachedLookup, String> {
         let reader = self.reader;
         let known = self.known.get_or_insert_with(|| reader.known.read());
         if let Some((place, row)) = known.find_row(labels, self.guess) {
             self.guess = place + 1;
-            return Ok(row);
+            return Ok(CachedLookup { row: RowLookup::Known(row), cached: true });
         }
         self.known = None;
         write_name(labels, &mut self.name)?;
-        let row = collector.row(&self.name)?;
-        self.guess = reader.known.write().insert(labels, row) + 1;
-        Ok(row)
+        Ok(CachedLookup { row: collector.look_up(&self.name)?, cached: false })
     }
+}
+
+/// A row series, and whether the cache has it.
+struct CachedLookup {
+    row: RowLookup,
+    cached: bool,
 }
 
 const NO_HISTOGRAMS: &str =
@@ -319,10 +338,10 @@ fn gather(series: &[u8]) -> Result<Vec<u8>, Malformed> {
     }
 }
 
-/// Adds the samples of a series. Only the first refusal is reported; the other samples are still
-/// added.
+/// Adds the samples of a series, which is registered with the first accepted one. Only the first
+/// refusal is reported; the other samples are still added.
 fn take_samples(
-    row: Row,
+    row: &mut RowLookup,
     rest: &[u8],
     collector: &mut RowCollector<'_>,
 ) -> Result<Result<(), String>, Malformed> {
@@ -380,6 +399,18 @@ fn write_name(labels: &[u8], name: &mut Vec<u8>) -> Result<(), String> {
         Some(b'!') => Err("a metric that begins with ! holds events; rename it".into()),
         Some(_) => Ok(()),
     }
+}
+
+/// Returns the value of the label `__name__`.
+fn metric_of(labels: &[u8]) -> Result<Option<&[u8]>, Malformed> {
+    let mut fields = Fields(labels);
+    while let Some((_, label)) = fields.next()? {
+        let (key, value) = pair(label.bytes()?)?;
+        if key == b"__name__" {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the name and the value of a label.

@@ -25,11 +25,11 @@ pub enum TelnetCommand {
 
 /// The part of a buffer that was read, and the command that stopped the reader.
 #[derive(Debug)]
-pub(crate) struct ReadUntilAsked {
+pub struct ReadUntilAsked {
     /// Number of bytes consumed.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
     /// The command at the end of these bytes; `None` if all complete lines or items were read.
-    pub(crate) asked: Option<TelnetCommand>,
+    pub asked: Option<TelnetCommand>,
 }
 
 /// Reads lines from a stream of bytes.
@@ -58,7 +58,7 @@ impl TelnetReader {
     }
 
     /// Reads the complete lines of a buffer up to the first one that is a command of [`TelnetCommand`].
-    pub(crate) fn read_until_asked(
+    pub fn read_until_asked(
         &mut self,
         buffer: &[u8],
         collector: &mut RowCollector<'_>,
@@ -92,7 +92,7 @@ impl TelnetReader {
 
     /// Handles the end of a connection: refuses a line without its line feed, because it may be
     /// truncated.
-    pub(crate) fn cut(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) {
+    pub fn cut(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) {
         if !self.overlong && !rest.trim_ascii().is_empty() {
             let reason = "the stream ends inside a line; end it with a line feed and send it again";
             collector.refuse(self.line + 1, reason, rest);
@@ -149,8 +149,8 @@ impl TelnetReader {
         self.name.extend_from_slice(metric);
         self.name.push(b' ');
         self.name.extend_from_slice(tags);
-        let row = collector.row(&self.name)?;
-        collector.push(row, time_ns, &[value])
+        let mut row = collector.look_up(&self.name)?;
+        collector.push(&mut row, time_ns, &[value])
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) enum Item<'a> {
 }
 
 impl<'a> Item<'a> {
+    #[inline]
     pub(super) fn text(self) -> &'a [u8] {
         match self {
             Self::Text(t) | Self::Number(t) | Self::Array(t) | Self::Garbage(t) => t,
@@ -45,6 +46,7 @@ pub(super) enum Found<'a> {
 }
 
 /// Returns what begins with a line. `behind` is the offset in `rest` of the next line.
+#[inline]
 pub(super) fn item<'a>(line: &'a [u8], rest: &'a [u8], behind: usize) -> Found<'a> {
     let text = line.get(1..).unwrap_or_default();
     let item = match line.first() {
@@ -77,10 +79,12 @@ fn bulk_string<'a>(length: &[u8], rest: &'a [u8], behind: usize) -> Found<'a> {
     }
 }
 
+#[inline]
 pub(super) fn count_of(text: &[u8]) -> Option<usize> {
     parse_int(text).and_then(|n| usize::try_from(n).ok())
 }
 
+#[inline]
 pub(super) fn number(item: Item<'_>) -> Option<Value> {
     match item {
         Item::Number(text) => parse_int(text).map(Value::I64),
@@ -91,12 +95,14 @@ pub(super) fn number(item: Item<'_>) -> Option<Value> {
 }
 
 /// Returns true if an item can only be a series name: neither a time nor a number.
+#[inline]
 pub(super) fn is_name(item: Item<'_>) -> bool {
     matches!(item, Item::Text(text) if is_resp_name(text))
 }
 
 /// Returns true if a series name may precede its samples directly. A name that has no tags or
 /// begins like a number can only be sent in a dictionary.
+#[inline]
 pub fn is_resp_name(text: &[u8]) -> bool {
     let letter = text.first().is_some_and(|c| !c.is_ascii_digit() && !b"+-.".contains(c));
     letter && text.contains(&b'=') && parse_float(text).is_none()

@@ -6,14 +6,11 @@
 //! (`records.rs`). A record that is too long, or whose text has no closing quote, is one refusal, and
 //! nothing of it is read as another record.
 
-// The paths are given because `fuzz` includes this file from another folder.
-#[path = "influx/fields.rs"]
 mod fields;
-#[path = "influx/records.rs"]
 mod records;
 
 use query::time::parse_int;
-use series::{COLUMNS_MAX, EVENT_BYTES_MAX, NAME_BYTES_MAX, Row, Value, WriteError};
+use series::{COLUMNS_MAX, NAME_BYTES_MAX, RowLookup, Value};
 
 use crate::collector::RowCollector;
 
@@ -184,7 +181,7 @@ struct Scratch<'a> {
     tags: Vec<u8>,
     values: Vec<Value>,
     /// The rows of the line, each with the end of its values in `values`.
-    rows: Vec<(Row, usize)>,
+    rows: Vec<(RowLookup, usize)>,
     known: LastRow<'a>,
 }
 
@@ -239,8 +236,6 @@ fn read_line<'a>(
     if measurement.is_empty() {
         return Err("no measurement; write name,tag=value field=1 time".into());
     }
-    // A line is stored as a whole or not at all, so all rows are looked up and all texts are
-    // measured before anything is added.
     numbers(measurement, tags, scratch, collector)?;
     let mut events = Vec::new();
     for field in &scratch.fields {
@@ -249,20 +244,36 @@ fn read_line<'a>(
             scratch.name.push(b'!');
             metric(&mut scratch.name, measurement, field.name);
             scratch.name.extend_from_slice(&scratch.tags);
-            let text = unquote(text);
-            if text.len() > EVENT_BYTES_MAX {
-                let (what, value, max) = ("event_bytes", text.len(), EVENT_BYTES_MAX);
-                return Err(WriteError::TooLarge { what, value, max }.to_string());
-            }
-            events.push((collector.row(&scratch.name)?, text));
+            events.push((collector.look_up(&scratch.name)?, unquote(text)));
         }
     }
+    push_line(scratch, &mut events, time_ns, collector)
+}
+
+/// Adds the rows and events of a line, as a whole or not at all: nothing is registered or added
+/// before everything was checked.
+fn push_line(
+    Scratch { rows, values, .. }: &mut Scratch<'_>,
+    events: &mut [(RowLookup, Vec<u8>)],
+    time_ns: i64,
+    collector: &mut RowCollector<'_>,
+) -> Result<(), String> {
     let mut begin = 0;
-    for (row, end) in &scratch.rows {
-        collector.push(*row, time_ns, scratch.values.get(begin..*end).unwrap_or_default())?;
+    for (row, end) in &*rows {
+        collector.check_row(row, time_ns, end - begin)?;
         begin = *end;
     }
-    events.into_iter().try_for_each(|(row, text)| collector.push_event(row, time_ns, &text))
+    for (row, text) in &*events {
+        collector.check_event(row, time_ns, text)?;
+    }
+    let rows_of_line = rows.iter_mut().map(|(row, _)| row);
+    collector.register(rows_of_line.chain(events.iter_mut().map(|(row, _)| row)))?;
+    begin = 0;
+    for (row, end) in rows {
+        collector.push(row, time_ns, values.get(begin..*end).unwrap_or_default())?;
+        begin = *end;
+    }
+    events.iter_mut().try_for_each(|(row, text)| collector.push_event(row, time_ns, text))
 }
 
 /// Looks up the rows for the numeric fields of a line: one row, or several if the limits of columns
@@ -286,7 +297,7 @@ fn numbers<'a>(
         name.extend_from_slice(&known.metrics);
         name.extend_from_slice(words);
         values.extend(fields.iter().filter_map(Field::number));
-        rows.push((collector.row(name)?, values.len()));
+        rows.push((collector.look_up(name)?, values.len()));
         return Ok(());
     }
     let mut columns = 0;
@@ -299,7 +310,7 @@ fn numbers<'a>(
         if before > 0 && (columns > COLUMNS_MAX || name.len() + words.len() > NAME_BYTES_MAX) {
             let next = name.split_off(before);
             name.extend_from_slice(words);
-            rows.push((collector.row(name)?, values.len()));
+            rows.push((collector.look_up(name)?, values.len()));
             name.clear();
             // Leave out the separator.
             name.extend_from_slice(next.get(1..).unwrap_or_default());
@@ -312,7 +323,7 @@ fn numbers<'a>(
             known.set(measurement, fields, name);
         }
         name.extend_from_slice(words);
-        rows.push((collector.row(name)?, values.len()));
+        rows.push((collector.look_up(name)?, values.len()));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 /// Parses a whole text of at most 64 bytes as a float; `nan` and `inf` are accepted. Returns `None`
 /// if the digits exceed the range of a float.
+#[inline]
 pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     if let Some(number) = parse_short(text) {
         return Some(number);

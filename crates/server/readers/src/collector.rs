@@ -1,12 +1,15 @@
 //! Collects the rows that a protocol's reader parses into batches for the store.
 //!
 //! A reader adds rows and events as it parses them and reports the ones that it refuses. A refused
-//! row does not affect the rows around it. The store refuses a whole batch for one row that is too
-//! old or too new, so such rows are refused here. A batch that would exceed one record of the log
-//! is split.
+//! row does not affect the rows around it, and leaves no series behind: a new name is registered
+//! only after the time, the number of values and the sizes were checked. The store refuses a whole
+//! batch for one row that is too old or too new, so such rows are refused here. A batch that would
+//! exceed one record of the log is split.
 
 use memchr::memchr_iter;
-use series::{Batch, NameError, Row, RowName, Store, Value, WriteError};
+use series::{
+    Batch, EVENT_BYTES_MAX, NameError, Row, RowLookup, RowName, Store, Value, WriteError,
+};
 
 /// Longest piece of an offending text that a refusal repeats, in bytes.
 const QUOTED_BYTES_MAX: usize = 200;
@@ -73,12 +76,13 @@ impl<'a> RowCollector<'a> {
         }
     }
 
-    /// Returns the row series of a raw name.
-    pub(crate) fn row(&self, raw: &[u8]) -> Result<Row, String> {
+    /// Looks up the row series of a raw name. It is registered with its first accepted row.
+    #[inline]
+    pub(crate) fn look_up(&self, raw: &[u8]) -> Result<RowLookup, String> {
         if has_name_tag(raw) {
             return Err(format!("{NAME_LABEL} is the metric in PromQL; rename the tag"));
         }
-        self.store.row(raw).map_err(|e| match e {
+        self.store.look_up(raw).map_err(|e| match e {
             // The offending text is reported with the reason.
             NameError::Malformed { what, .. } => {
                 format!("series name: {what}; write metric tag=value ...")
@@ -87,40 +91,130 @@ impl<'a> RowCollector<'a> {
         })
     }
 
+    /// Registers those of these row series that are new, all or none. The caller has checked what
+    /// it will add to them.
+    pub(crate) fn register<'r>(
+        &self,
+        rows: impl Iterator<Item = &'r mut RowLookup>,
+    ) -> Result<(), String> {
+        let new: Vec<&mut RowLookup> = rows.filter(|r| matches!(r, RowLookup::New(_))).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let names = new.iter().filter_map(|row| match &**row {
+            RowLookup::New(new) => Some(&**new),
+            RowLookup::Known(_) => None,
+        });
+        let rows = self.store.register(&names.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
+        new.into_iter().zip(rows).for_each(|(looked_up, row)| *looked_up = RowLookup::Known(row));
+        Ok(())
+    }
+
+    /// Returns a row series that is known, and registers it before if it is new.
+    #[inline]
+    fn registered(&self, row: &mut RowLookup) -> Result<Row, String> {
+        if let RowLookup::Known(row) = row {
+            return Ok(*row);
+        }
+        self.register(std::iter::once(&mut *row))?;
+        match row {
+            RowLookup::Known(row) => Ok(*row),
+            RowLookup::New(_) => Err("series was not registered; send the row again".into()),
+        }
+    }
+
     pub(crate) fn store(&self) -> &'a Store {
         self.store
     }
 
-    /// Adds a row. The error is the reason why it is refused.
-    pub(crate) fn push(&mut self, row: Row, time_ns: i64, values: &[Value]) -> Result<(), String> {
-        self.push_samples(time_ns, values.len(), |batch| batch.push_values(row, time_ns, values))
+    /// Adds a row, and registers its series if it is new. The error is the reason why the row is
+    /// refused.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        row: &mut RowLookup,
+        time_ns: i64,
+        values: &[Value],
+    ) -> Result<(), String> {
+        self.check_row(row, time_ns, values.len())?;
+        let row = self.registered(row)?;
+        self.push_samples(values.len(), |batch| batch.push_values(row, time_ns, values))
     }
 
-    /// Adds a row of one float.
-    pub(crate) fn push_float(&mut self, row: Row, time_ns: i64, value: f64) -> Result<(), String> {
-        self.push_samples(time_ns, 1, |batch| batch.push(row, time_ns, &[value]))
+    /// Adds a row of one float, as [`RowCollector::push`] does.
+    #[inline]
+    pub(crate) fn push_float(
+        &mut self,
+        row: &mut RowLookup,
+        time_ns: i64,
+        value: f64,
+    ) -> Result<(), String> {
+        self.check_row(row, time_ns, 1)?;
+        let row = self.registered(row)?;
+        self.push_samples(1, |batch| batch.push(row, time_ns, &[value]))
     }
 
-    /// Adds an event.
-    pub(crate) fn push_event(&mut self, row: Row, time_ns: i64, text: &[u8]) -> Result<(), String> {
-        self.push_samples(time_ns, 1, |batch| batch.push_event(row, time_ns, text))
+    /// Adds an event, as [`RowCollector::push`] does.
+    pub(crate) fn push_event(
+        &mut self,
+        row: &mut RowLookup,
+        time_ns: i64,
+        text: &[u8],
+    ) -> Result<(), String> {
+        self.check_event(row, time_ns, text)?;
+        let row = self.registered(row)?;
+        self.push_samples(1, |batch| batch.push_event(row, time_ns, text))
+    }
+
+    /// Returns the reason for which a row would be refused.
+    #[inline]
+    pub(crate) fn check_row(
+        &self,
+        row: &RowLookup,
+        time_ns: i64,
+        found: usize,
+    ) -> Result<(), String> {
+        self.check_time(time_ns).map_err(|e| e.to_string())?;
+        let expected = if row.is_events() { 0 } else { row.columns() };
+        if found != expected {
+            return Err(reason(&WriteError::Shape { row: 0, found, expected }));
+        }
+        Ok(())
+    }
+
+    /// Returns the reason for which an event would be refused.
+    pub(crate) fn check_event(
+        &self,
+        row: &RowLookup,
+        time_ns: i64,
+        text: &[u8],
+    ) -> Result<(), String> {
+        self.check_time(time_ns).map_err(|e| e.to_string())?;
+        if !row.is_events() {
+            let expected = row.columns();
+            return Err(reason(&WriteError::Shape { row: 0, found: 1, expected }));
+        }
+        if text.len() > EVENT_BYTES_MAX {
+            let (what, value, max) = ("event_bytes", text.len(), EVENT_BYTES_MAX);
+            return Err(WriteError::TooLarge { what, value, max }.to_string());
+        }
+        Ok(())
     }
 
     /// Adds samples with `push` to the batch, or to a new one if the batch is full. `push` may be
     /// called twice.
+    #[inline]
     fn push_samples(
         &mut self,
-        time_ns: i64,
         samples: usize,
         push: impl Fn(&mut Batch) -> Result<(), WriteError>,
     ) -> Result<(), String> {
-        self.check_time(time_ns).map_err(|e| e.to_string())?;
         if self.batch.bytes_max() > self.batch_bytes_max {
             self.start_batch();
         }
         let pushed = match push(&mut self.batch) {
-            // The row does not fit into this batch. An event that is too large fits into no batch.
-            Err(WriteError::TooLarge { what, .. }) if what != "event_bytes" => {
+            // The row does not fit into this batch.
+            Err(WriteError::TooLarge { .. }) => {
                 self.start_batch();
                 push(&mut self.batch)
             }
@@ -138,6 +232,7 @@ impl<'a> RowCollector<'a> {
     }
 
     /// Refuses a time for which the store would refuse the whole batch.
+    #[inline]
     fn check_time(&self, time_ns: i64) -> Result<(), WriteError> {
         let Self { oldest_ns, newest_ns, .. } = *self;
         if time_ns < oldest_ns {
@@ -172,6 +267,7 @@ impl<'a> RowCollector<'a> {
 }
 
 /// Returns true if a raw name has a tag that `PromQL` takes for the metric.
+#[inline]
 fn has_name_tag(raw: &[u8]) -> bool {
     // The names of almost all tags do not end with `_`, with which the label does, escaped or not.
     // Only the others are parsed.
