@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use control::Reader;
-use control::{Permitted, RevocationTarget, UserRow, WriteContext};
+use control::{Permitted, Policy, RevocationTarget, UserRow, WriteContext};
 use model::AgentId;
 use moka::sync::Cache;
 
@@ -208,6 +208,18 @@ impl Registry {
     /// Returns the agents on which the grants permit an action. Memory only.
     pub fn permitted_agents(&self, grants: &Grants, action: &str) -> Permitted {
         grants.agents(action, &*self.inner.fleet.read())
+    }
+
+    /// Returns how many agents a resource of a policy names now, 000 included. Memory only.
+    pub fn agents_of_resource(&self, resource: &str) -> u64 {
+        let action = String::new();
+        let (actions, resources) = (vec![action.clone()], vec![resource.to_owned()]);
+        let policy = Policy { id: 0, name: String::new(), actions, resources, allow: true };
+        let grants = Grants::new(RbacMode::White, Arc::new(vec![policy]));
+        let named = self.permitted_agents(&grants, &action);
+        let mut count = u64::from(named.holds(AgentId::SERVER));
+        self.for_each_agent(&named, |_| count += 1);
+        count
     }
 
     /// Returns true if the grants permit an action on an agent, by its number or its groups. Memory

@@ -45,5 +45,8 @@ pub fn router(
         needs: routes::required_actions().collect(),
     };
     let api = Arc::new(Api::new(options, registry, state, commit, described)?);
+    if let Err(error) = security::entries::name_wrong_policies(&api.registry, &api.needs) {
+        tracing::warn!(%error, "policies could not be checked");
+    }
     Ok(rest::http::pipeline::router(&api, routes::all()))
 }

@@ -9,6 +9,7 @@ pub mod audit;
 pub mod catalogue;
 pub mod config;
 mod credentials;
+pub mod entries;
 pub mod links;
 pub mod login;
 pub mod policies;

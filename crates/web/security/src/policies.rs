@@ -1,11 +1,11 @@
 //! Policies: list, create, change, delete.
 
-use registry::{Policy, SecurityChange, SecurityImage};
+use registry::{Policy, SecurityChange};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::catalogue;
+use super::entries::{self, MatchCount};
 use super::{
     POLICY_ID, RESERVED_ID_MAX, Sort, check_name, deletable, ids_or_all, listed, one, refusal,
     single, some_ids,
@@ -13,17 +13,11 @@ use super::{
 use rest::code::Code;
 use rest::error::Failure;
 use rest::http::call::Call;
-use rest::http::envelope::{Answer, List, to_value};
+use rest::http::envelope::{Answer, FailedId, List, to_value};
 use rest::http::listing::Listing;
 use rest::http::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
 
 const SORT: Sort = Sort { kind: "policy:id", missing: Code::PolicyMissing };
-/// Most actions or resources of one policy.
-const ENTRIES_MAX: usize = 256;
-/// Longest action or resource, bytes.
-const ENTRY_BYTES_MAX: usize = 512;
-/// Most resources joined with `&`.
-const PARTS_MAX: usize = 2;
 
 pub const OPERATIONS: &[Operation] = &[
     Operation {
@@ -80,6 +74,10 @@ pub struct PolicyItem {
     policy: PolicyBody,
     /// Numbers of the roles that have it.
     roles: Vec<u32>,
+    /// Number of agents and groups each resource that names some matches now.
+    matches: Vec<MatchCount>,
+    /// Entries that do not work as written: they match nothing, or would be refused today.
+    warnings: Vec<String>,
 }
 
 /// Content of a policy.
@@ -123,35 +121,38 @@ pub(super) fn body(policy: &Policy) -> PolicyBody {
     }
 }
 
-fn items(image: SecurityImage) -> Result<Vec<(u32, Value)>, Failure> {
+/// Returns every policy with its id, as the API shows it.
+fn items(call: &Call) -> Result<Vec<(u32, Value)>, Failure> {
+    let registry = call.registry();
+    let image = registry.security(call.reader())?;
+    let groups: Vec<String> =
+        registry.groups(call.reader())?.into_iter().map(|group| group.name).collect();
     let item = |row: registry::PolicyRow| {
         let id = row.policy.id;
         let policy = body(&row.policy);
-        let item = PolicyItem { id, name: row.policy.name, policy, roles: row.roles };
+        let matches = entries::match_counts(&row.policy, registry, &groups);
+        let warnings = entries::warnings(&row.policy, &matches, &call.api.needs);
+        let (name, roles) = (row.policy.name, row.roles);
+        let item = PolicyItem { id, name, policy, roles, matches, warnings };
         Ok((id, to_value(&item)?))
     };
     image.policies.into_iter().map(item).collect()
 }
 
 fn item(call: &Call, id: u32) -> Result<Option<Value>, Failure> {
-    let items = items(call.registry().security(call.reader())?)?;
-    Ok(items.into_iter().find(|(known, _)| *known == id).map(|(_, item)| item))
+    Ok(items(call)?.into_iter().find(|(known, _)| *known == id).map(|(_, item)| item))
 }
 
-/// Converts a body into a stored policy; `None` if it is invalid (4006).
-fn read(id: u32, name: String, body: PolicyBody) -> Option<Policy> {
+/// Converts a body into a stored policy. The error is the reason for which it is refused (4006).
+fn read(call: &Call, id: u32, name: String, body: PolicyBody) -> Result<Policy, String> {
     let body = in_lower_case(body);
     let allow = match body.effect.as_str() {
         "allow" => true,
         "deny" => false,
-        _ => return None,
+        other => return Err(format!("effect {other:?}: write allow or deny")),
     };
-    let counts = |list: &[String]| (1..=ENTRIES_MAX).contains(&list.len());
-    let fine = counts(&body.actions)
-        && counts(&body.resources)
-        && body.actions.iter().all(|text| is_action(text))
-        && body.resources.iter().all(|text| is_resource(text));
-    fine.then_some(Policy { id, name, actions: body.actions, resources: body.resources, allow })
+    let policy = Policy { id, name, actions: body.actions, resources: body.resources, allow };
+    entries::refusal(&policy, &call.api.needs).map_or(Ok(policy), Err)
 }
 
 /// Returns the policy as it is stored: everything but the values of resources in lower case.
@@ -169,33 +170,6 @@ fn in_lower_case(mut body: PolicyBody) -> PolicyBody {
     body
 }
 
-fn word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b))
-}
-
-fn is_action(text: &str) -> bool {
-    let parts = text.split_once(':');
-    text.len() <= ENTRY_BYTES_MAX && parts.is_some_and(|(what, verb)| word(what) && word(verb))
-}
-
-fn is_resource(text: &str) -> bool {
-    let part = |part: &str| {
-        let known = catalogue::RESOURCE_NAMES.iter().find_map(|kind| {
-            let value = part.strip_prefix(kind)?.strip_prefix(':')?;
-            Some((*kind, value))
-        });
-        known.is_some_and(|(kind, value)| {
-            let whole = kind != "*:*" || value == "*";
-            whole
-                && !value.is_empty()
-                && !value.chars().any(|c| c.is_control() || c.is_whitespace())
-        })
-    };
-    text.len() <= ENTRY_BYTES_MAX
-        && text.split('&').count() <= PARTS_MAX
-        && text.split('&').all(part)
-}
-
 fn list(call: &Call) -> Result<Answer, Failure> {
     let listing = Listing {
         fields: &[
@@ -206,6 +180,8 @@ fn list(call: &Call) -> Result<Answer, Failure> {
             "policy.actions",
             "policy.resources",
             "policy.effect",
+            "matches",
+            "warnings",
         ],
         always: &["id"],
         messages: [
@@ -214,8 +190,15 @@ fn list(call: &Call) -> Result<Answer, Failure> {
             "No policies were returned",
         ],
     };
-    let items = items(call.registry().security(call.reader())?)?;
+    let items = items(call)?;
     Ok(Answer::List(listed(call, &SORT, "policy_ids", items, &listing)?))
+}
+
+/// Returns the answer for a policy that is refused, with the entry and the reason.
+fn invalid(reason: String, id: FailedId, messages: [&'static str; 3]) -> Answer {
+    let mut list = single(None, None, messages);
+    list.fail_detailed(Code::PolicyInvalid, format!("not a policy: {reason}"), id);
+    Answer::List(list)
 }
 
 fn create(call: &Call) -> Result<Answer, Failure> {
@@ -224,8 +207,9 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     let messages = ["Policy was successfully created", "", "Policy was not created"];
     let failed =
         |code| Ok(Answer::List(single(None, Some((code, new.name.clone().into())), messages)));
-    let Some(policy) = read(0, new.name.clone(), new.policy) else {
-        return failed(Code::PolicyInvalid);
+    let policy = match read(call, 0, new.name.clone(), new.policy) {
+        Ok(policy) => policy,
+        Err(reason) => return Ok(invalid(reason, new.name.into(), messages)),
     };
     match call.registry().change_security(&call.context, SecurityChange::CreatePolicy(policy)) {
         Ok(id) => Ok(Answer::List(single(item(call, id)?, None, messages))),
@@ -251,10 +235,13 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     };
     let name = change.name.unwrap_or(known.policy.name.clone());
     let policy = match change.policy {
-        Some(body) => read(id, name, body),
-        None => Some(Policy { name, ..known.policy }),
+        Some(body) => read(call, id, name, body),
+        None => Ok(Policy { name, ..known.policy }),
     };
-    let Some(policy) = policy else { return failed(Code::PolicyInvalid) };
+    let policy = match policy {
+        Ok(policy) => policy,
+        Err(reason) => return Ok(invalid(reason, id.into(), messages)),
+    };
     match call.registry().change_security(&call.context, SecurityChange::ReplacePolicy(policy)) {
         Ok(_) => Ok(Answer::List(single(item(call, id)?, None, messages))),
         Err(error) => failed(refusal(error, Code::PolicyMissing, Code::PolicyNameExists)?),
@@ -262,7 +249,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
-    let items = items(call.registry().security(call.reader())?)?;
+    let items = items(call)?;
     let known: Vec<u32> = items.iter().map(|(id, _)| *id).collect();
     let (wanted, mut failed) = deletable(call, &SORT, "policy_ids", &known, Code::Reserved);
     let mut gone = Vec::new();

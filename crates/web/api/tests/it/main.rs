@@ -27,6 +27,7 @@ mod lists;
 mod log_ring;
 mod narrowing;
 mod own_roles;
+mod policies;
 mod prometheus;
 mod proxies;
 mod rbac;

@@ -240,7 +240,7 @@ const WRITES: &[(&str, &str, &str)] = &[
     (
         "POST",
         "/security/policies",
-        r#"{"name":"some","policy":{"actions":["a:b"],"resources":["agent:id:*"],"effect":"allow"}}"#,
+        r#"{"name":"some","policy":{"actions":["agent:read"],"resources":["agent:id:*"],"effect":"allow"}}"#,
     ),
     ("POST", "/security/rules", r#"{"name":"rule","rule":{"FIND":{"a":"b"}}}"#),
     ("PUT", "/security/users/101", r#"{"password":"Working-More-2"}"#),
@@ -456,27 +456,4 @@ async fn operation_that_fails_midway_writes_one_row_saying_so() {
         .collect();
     assert_eq!(names, ["b", "c", "default", "web"], "what was done before stays");
     assert_eq!(rows.iter().map(|row| row.outcome).collect::<Vec<_>>(), [AuditOutcome::Failed]);
-}
-
-#[tokio::test]
-async fn policy_that_can_never_match_is_refused() {
-    let world = world();
-    let admin = world.admin().await;
-    for (action, resource, fine) in [
-        ("agent:*", "agent:id:*", false),
-        ("*:*", "agent:id:*", false),
-        ("agent:read", "what:id:*", false),
-        ("agent:read", "*:*:x", false),
-        ("agent:read", "agent:id", false),
-        ("agent:read", "agent:id:001&what:id:*", false),
-        ("agent:read", "agent:id:001&agent:group:web", true),
-        ("security:read_config", "*:*:*", true),
-    ] {
-        let policy = json!({"actions": [action], "resources": [resource], "effect": "deny"});
-        let body = json!({"name": format!("{action} {resource}"), "policy": policy}).to_string();
-        let (_, answer, _) = try_write(&world, ("POST", "/security/policies", &body), &admin).await;
-        let code = [&answer["error"], &answer["data"]["failed_items"][0]["error"]["code"]];
-        let refused = code.iter().any(|code| **code == 4006);
-        assert_eq!(refused, !fine, "{action} {resource}: {answer}");
-    }
 }

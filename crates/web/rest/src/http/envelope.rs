@@ -162,7 +162,7 @@ impl List {
     }
 
     /// Adds an id that failed with a code, with a specific text.
-    pub fn fail_detailed(&mut self, code: Code, text: String, id: String) {
+    pub fn fail_detailed(&mut self, code: Code, text: String, id: impl Into<FailedId>) {
         self.failed.push(Failed { code, text: Some(text), ids: vec![id.into()] });
     }
 
