@@ -1,11 +1,10 @@
 // The operations the dashboard uses, one function each.
 
 import { access } from "../core/session";
-import { address, ApiError, listOf, request, type Parameters } from "./client";
+import { address, ApiError, lines, listOf, request, type Parameters } from "./client";
 import type {
   Agent,
   Change,
-  Clock,
   FileItem,
   Gap,
   Grants,
@@ -30,8 +29,11 @@ async function data<T>(path: string, p: Parameters, signal?: AbortSignal): Promi
 /** Agents by status, by group and by operating system: all three from one request. */
 export const summary = (signal?: AbortSignal) => data<Summary>("/agents/summary", {}, signal);
 
-/** Whether the server's wall clock is followed. */
-export const clock = (signal?: AbortSignal) => data<Clock>("/clock", {}, signal);
+/** What is wrong with the server's wall clock, and the remedy; null while it is followed. */
+export async function heldClock(signal?: AbortSignal): Promise<string | null> {
+  const [word, ...causes] = await lines(access, "/readyz", signal);
+  return word === "clock_held" ? causes.join(" ").replace(/^clock_held since \S+: /, "") : null;
+}
 
 export const agents = (p: Parameters, signal?: AbortSignal) => list<Agent>("/agents", p, signal);
 

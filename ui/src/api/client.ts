@@ -120,6 +120,14 @@ export async function renewed(access: Access): Promise<string | null> {
   return typeof token === "string" ? token : null;
 }
 
+/** The lines of an answer that is plain text, asked for with the token. */
+export async function lines(access: Access, url: string, signal?: AbortSignal): Promise<string[]> {
+  const token = access.token();
+  const headers: HeadersInit = token === null ? {} : { authorization: `Bearer ${token}` };
+  const answer = await fetchOrSay(url, { headers, ...(signal ? { signal } : {}) });
+  return (await answer.text()).split("\n").filter((line) => line !== "");
+}
+
 /** One request with the token. */
 export async function request(
   access: Access,

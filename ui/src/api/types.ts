@@ -236,14 +236,6 @@ export interface GroupSync {
   refused?: { mergedSum: string; detail: string };
 }
 
-/** The server's clock. */
-export interface Clock {
-  wall: string;
-  guarded: string;
-  /** Null while the wall clock is followed. */
-  held: { since: string; offset_s: number; follows_in_s: number; detail: string } | null;
-}
-
 /** The outcome of a command at an agent. */
 export interface Outcome {
   agent: string;

@@ -1,9 +1,9 @@
 // The fleet at a glance: three widgets from one request, what changed last, what was not watched.
 
 import { useState } from "preact/hooks";
-import { clock, coverage, newest, summary } from "../api/calls";
+import { coverage, heldClock, newest, summary } from "../api/calls";
 import type { AgentStatus, Summary } from "../api/types";
-import { count, moment, plural, span, word } from "../core/format";
+import { count, plural, word } from "../core/format";
 import { urgent } from "../core/gap";
 import { useResource } from "../core/load";
 import { place } from "../core/route";
@@ -131,18 +131,14 @@ function Coverage() {
 
 /** Says that the server's wall clock moved by more than a day, and what to do. */
 function HeldClock() {
-  const held = useResource("clock", clock).data?.held;
+  const held = useResource("clock", heldClock).data;
   if (!held) return null;
   return (
     <div class="notice tone-gap" role="status">
       <Shape kind="warning" />
       <div>
         <p class="notice-title">The server's clock is held</p>
-        <p>{held.detail}</p>
-        <p class="quiet">
-          Since {moment(held.since)}. Otherwise it is followed after{" "}
-          {span(held.follows_in_s * 1000)} of uptime.
-        </p>
+        <p>{held}</p>
       </div>
     </div>
   );

@@ -132,6 +132,12 @@ pub(crate) fn plan(
 
 fn describe(session: &SessionView<'_>) -> Task {
     let (mode, version) = (session.start.mode(), session.start.global_version());
+    let known = |index: &str| documents(index).is_some() || index == CLEAN_ONLY;
+    let mut named = session.start.index().peekable();
+    if named.peek().is_some() && !named.any(known) {
+        // It is about indexes that the server does not have: nothing is written.
+        return Task::Commit(PlannedWrites::default());
+    }
     let subject = match mode {
         Mode::GroupDelta | Mode::GroupCheck => AgentSubject::Groups,
         _ => AgentSubject::Metadata,

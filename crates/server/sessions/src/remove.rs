@@ -58,12 +58,7 @@ async fn remove_locked(
     app.leases.remove(agent);
     lock.forget_last_session();
     info!(%agent, by = who, registered = known.is_some(), "agent removed");
-    let answer = Answer {
-        status: STATUS_OK.to_owned(),
-        store: app.store.clone(),
-        noop: !removed,
-        ..Answer::default()
-    };
+    let answer = Answer { status: STATUS_OK.to_owned(), noop: !removed, ..Answer::default() };
     Ok(session_answer(StatusCode::OK, &answer))
 }
 

@@ -294,6 +294,10 @@ async fn metadata_session_raises_versions_of_the_datasets_it_names() {
         assert_eq!(send(describe(id, Mode::GroupDelta, 6, &[FILES])).await.1, 8, "{id}");
         assert_eq!(send(describe(id, Mode::GroupCheck, 9, &[FILES])).await.1, 8, "{id}");
         assert_eq!(send(describe(id, Mode::GroupDelta, 9, &[])).await.1, 8, "{id}");
+        for mode in [Mode::MetadataDelta, Mode::MetadataCheck, Mode::GroupDelta, Mode::GroupCheck] {
+            let forbidden = describe(id, mode, 99, &["not-a-state-index", "holdfast-events"]);
+            assert_eq!(send(forbidden).await, (true, 8), "{id} {mode:?}");
+        }
         assert_eq!(server.documents(id)[0].version, 5);
     }
     server.stop().await;

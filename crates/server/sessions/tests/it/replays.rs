@@ -214,5 +214,14 @@ async fn metadata_and_groups_from_a_local_caller_are_kept_by_version() {
     let session = delta(id, vec![document("a", 1, 'a')]);
     assert_eq!(server.local_session(id, &session).await.status, 200);
     assert_eq!(server.state.overlay(&Reader::server(), id).unwrap().unwrap().hostname, "f");
+    // A description of indexes that the server does not have describes nothing.
+    let mut foreign = delta(id, Vec::new());
+    foreign.payload = Payload::None;
+    foreign.start.mode = Mode::MetadataDelta;
+    foreign.start.global_version = 99;
+    foreign.start.hostname = "g".into();
+    foreign.start.index = vec!["not-a-state-index".into()];
+    assert_eq!(server.local_session(id, &foreign).await.json()["noop"], true);
+    assert_eq!(server.state.overlay(&Reader::server(), id).unwrap().unwrap().hostname, "f");
     server.stop().await;
 }

@@ -5,10 +5,11 @@ use model::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::node;
 use rest::error::Failure;
 use rest::http::call::Call;
 use rest::http::envelope::Answer;
-use rest::http::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb, action};
+use rest::http::operation::{COMMON_PRETTY, Handler, Operation, Shape, Verb, action};
 
 pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
@@ -16,7 +17,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         path: "/clock",
         id: "clock.read",
         about: "The server's clock, and whether its wall clock is held after a jump.",
-        access: Access::User,
+        access: node::MANAGER,
         parameters: &[COMMON_PRETTY],
         body: None,
         shape: Shape::Plain("ClockData"),
@@ -70,20 +71,25 @@ fn read(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn held_data(call: &Call, hold: Hold) -> HeldData {
-    let days = hold.offset_us.unsigned_abs() / 86_400_000_000;
-    let side = if hold.offset_us > 0 { "ahead of" } else { "behind" };
     HeldData {
         since: timestamp::micros(hold.since_us),
         offset_s: hold.offset_us / 1_000_000,
         follows_in_s: hold.remaining.as_secs(),
-        detail: format!(
-            "The server's wall clock is {days} {} {side} the last time known to be right. \
-             Until it is set right or accepted, nothing expires or is deleted by it. If the wall \
-             clock is right, run `holdfast clock accept --data {}` on the server.",
-            if days == 1 { "day" } else { "days" },
-            call.api.options.folder,
-        ),
+        detail: held_detail(call, hold),
     }
+}
+
+/// Describes a wall clock that is held, with the remedy.
+pub(super) fn held_detail(call: &Call, hold: Hold) -> String {
+    let days = hold.offset_us.unsigned_abs() / 86_400_000_000;
+    let side = if hold.offset_us > 0 { "ahead of" } else { "behind" };
+    format!(
+        "The server's wall clock is {days} {} {side} the last time known to be right. Until it is \
+         set right or accepted, nothing expires or is deleted by it. If the wall clock is right, \
+         run `holdfast clock accept --data {}` on the server.",
+        if days == 1 { "day" } else { "days" },
+        call.api.options.folder,
+    )
 }
 
 fn accept(call: &Call) -> Result<Answer, Failure> {

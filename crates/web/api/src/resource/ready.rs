@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use axum::http::StatusCode;
 use model::timestamp;
 
+use super::clock::held_detail;
 use rest::access::authentication;
 use rest::access::caller::Caller;
 use rest::error::Failure;
@@ -13,7 +14,7 @@ use rest::http::envelope::Answer;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The reason why the server does not accept data.
+/// The reason why the server does not accept data, or does not follow its wall clock.
 struct UnreadyReason {
     word: &'static str,
     cause: String,
@@ -33,8 +34,14 @@ pub(super) fn ready(call: &Call) -> Result<Answer, Failure> {
     call.state().applied()?;
     call.registry().summary(call.reader())?;
     let clock = call.api.options.server_clock.as_ref();
-    if clock.is_some_and(|clock| clock.clock.hold().is_some()) {
-        return Ok(answer(StatusCode::OK, "clock_held\n".to_owned()));
+    if let Some(hold) = clock.and_then(|own| own.clock.hold()) {
+        let hours = hold.remaining.as_secs().div_ceil(3600);
+        let cause = format!(
+            "{} Otherwise it is followed after {hours} h of uptime.",
+            held_detail(call, hold)
+        );
+        let held = UnreadyReason { word: "clock_held", cause, since_us: Some(hold.since_us) };
+        return Ok(answer(StatusCode::OK, text(call, held.word, &[held])));
     }
     Ok(answer(StatusCode::OK, "ok\n".to_owned()))
 }
