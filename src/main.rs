@@ -123,7 +123,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Fleet(command) => fleet(command)?,
         Command::Scan(args) => return scan_command::run(&args),
         Command::Backup(args) => {
-            print_line(&folder::backup::backup(&args.data.folder()?, &args.to)?)?
+            print_line(&folder::backup::backup(&args.data.folder()?, &args.to)?)?;
         }
         Command::Restore(args) => {
             let data = args.data.folder()?;

@@ -57,10 +57,10 @@ pub(super) fn expect_registry_of_state(
 /// Makes the registry of a folder safe that may be older than its state. Returns the number that the
 /// next new agent gets. No server may run.
 pub(crate) fn accept_registry(folder: &DataFolder) -> anyhow::Result<AgentId> {
-    let used = match is_there(&folder.state_db())? {
-        true => StateStore::peek_highest_agent(&folder.state_db())?,
-        false => AgentId::SERVER,
-    };
+    let mut used = AgentId::SERVER;
+    if is_there(&folder.state_db())? {
+        used = StateStore::peek_highest_agent(&folder.state_db())?;
+    }
     let registry = registry_for_command(folder)?;
     let detail = format!("accept the registry; the state knows agents up to {used}");
     let context = registry.audited(Reader::server(), "local", "security:revoke", &detail);

@@ -7,6 +7,12 @@ use crate::common::mounted::folder_to_watch;
 use crate::common::shifted::{DAY, ShiftedClock};
 use crate::common::{Api, Running, eventually, folder, run};
 
+fn says_synchronised(api: &Api) -> Result<(), String> {
+    let events = api.history("/coverage");
+    let says = |event: &serde_json::Value| event["detail"].to_string().contains("synchronised");
+    if events.iter().any(says) { Ok(()) } else { Err(format!("{events:?}")) }
+}
+
 #[test]
 fn clock_after_a_pause_is_followed_if_it_is_synchronised() {
     let base = folder("clock-pause");
@@ -36,13 +42,7 @@ fn clock_after_a_pause_is_followed_if_it_is_synchronised() {
         let up = start(synchronised);
         assert_eq!(held().0, is_held, "{days} days, synchronised {synchronised}: {}", held().1);
         if days == 10 {
-            let api = Api::of(data.as_ref());
-            eventually("the step is said", || {
-                let gaps = api.history("/coverage");
-                let said =
-                    gaps.iter().any(|gap| gap["detail"].to_string().contains("synchronised"));
-                if said { Ok(()) } else { Err(format!("{gaps:?}")) }
-            });
+            eventually("the step is said", || says_synchronised(&Api::of(data.as_ref())));
         }
         assert_eq!(up.stop(), 0);
     }

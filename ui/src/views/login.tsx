@@ -75,8 +75,9 @@ export function Login() {
           {busy ? "Logging in…" : "Log in"}
         </button>
         <p class="quiet small">
-          The first password was printed when the server first started.{" "}
-          <code>holdfast users password admin</code> on the server's host sets a new one.
+          The first password was printed at the first start, or is in the file admin-password of the
+          data folder. <code>holdfast users password admin</code> on the server's host sets a new
+          one.
         </p>
       </form>
     </main>

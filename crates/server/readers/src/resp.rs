@@ -142,8 +142,10 @@ impl RespReader {
                 return ReadUntilAsked { bytes: buffer.len(), asked: Some(TelnetCommand::Exit) };
             }
             if let Some(left) = self.passing {
-                let Some(passed) = self.pass_over(left, rest, collector) else { break };
-                done += passed;
+                match self.pass_over(left, rest, collector) {
+                    Some(passed) => done += passed,
+                    None => break,
+                }
                 continue;
             }
             let end = rest.iter().position(|c| *c == b'\n');

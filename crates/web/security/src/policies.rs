@@ -195,7 +195,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
 }
 
 /// Returns the answer for a policy that is refused, with the entry and the reason.
-fn invalid(reason: String, id: FailedId, messages: [&'static str; 3]) -> Answer {
+fn invalid(reason: &str, id: FailedId, messages: [&'static str; 3]) -> Answer {
     let mut list = single(None, None, messages);
     list.fail_detailed(Code::PolicyInvalid, format!("not a policy: {reason}"), id);
     Answer::List(list)
@@ -209,7 +209,7 @@ fn create(call: &Call) -> Result<Answer, Failure> {
         |code| Ok(Answer::List(single(None, Some((code, new.name.clone().into())), messages)));
     let policy = match read(call, 0, new.name.clone(), new.policy) {
         Ok(policy) => policy,
-        Err(reason) => return Ok(invalid(reason, new.name.into(), messages)),
+        Err(reason) => return Ok(invalid(&reason, new.name.into(), messages)),
     };
     match call.registry().change_security(&call.context, SecurityChange::CreatePolicy(policy)) {
         Ok(id) => Ok(Answer::List(single(item(call, id)?, None, messages))),
@@ -240,7 +240,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     };
     let policy = match policy {
         Ok(policy) => policy,
-        Err(reason) => return Ok(invalid(reason, id.into(), messages)),
+        Err(reason) => return Ok(invalid(&reason, id.into(), messages)),
     };
     match call.registry().change_security(&call.context, SecurityChange::ReplacePolicy(policy)) {
         Ok(_) => Ok(Answer::List(single(item(call, id)?, None, messages))),

@@ -10,7 +10,7 @@ use series::{Row, RowLookup, Store};
 /// Most names in the dictionary of one connection.
 pub const DICTIONARY_ENTRIES_MAX: usize = 1 << 20;
 /// Most names in the dictionaries of all connections of a port. A name without samples counts once
-/// more for each [`NAME_BYTES_PER_ENTRY`] bytes, begun ones included.
+/// more for each 64 bytes, begun ones included.
 pub const DICTIONARIES_ENTRIES_MAX: usize = 4 << 20;
 const NAME_BYTES_PER_ENTRY: usize = 64;
 

@@ -297,7 +297,7 @@ fn power_cut_or_failure_during_forget_loses_nothing() {
 fn pass_minutes(it: &Fixture, store: &Store, minutes: u32) {
     for _ in 0..minutes {
         let before = store.epoch();
-        it.clock.advance(Duration::from_secs(60));
+        it.clock.advance(Duration::from_mins(1));
         while store.epoch() == before {
             std::thread::sleep(Duration::from_millis(5));
         }
