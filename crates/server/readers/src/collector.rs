@@ -113,13 +113,13 @@ impl<'a> RowCollector<'a> {
     /// Returns a row series that is known, and registers it before if it is new.
     #[inline]
     fn registered(&self, row: &mut RowLookup) -> Result<Row, String> {
-        if let RowLookup::Known(row) = row {
-            return Ok(*row);
-        }
-        self.register(std::iter::once(&mut *row))?;
         match row {
             RowLookup::Known(row) => Ok(*row),
-            RowLookup::New(_) => Err("series was not registered; send the row again".into()),
+            RowLookup::New(new) => {
+                let registered = self.store.register_row(new).map_err(|e| e.to_string())?;
+                *row = RowLookup::Known(registered);
+                Ok(registered)
+            }
         }
     }
 

@@ -171,6 +171,24 @@ impl Catalog {
         Ok(RowLookup::New(Box::new(NewRow { raw: raw.into(), name })))
     }
 
+    /// See [`crate::Store::register_row`].
+    pub(crate) fn register_row(&self, new: &NewRow) -> Result<Row, NameError> {
+        let text = new.name.text();
+        let hash = self.hasher.hash_one(text.as_bytes());
+        let is_canonical = *new.raw == *text.as_bytes();
+        let mut names = self.names.write();
+        let row = if let Some(row) = names.lookup(hash, text.as_bytes()) {
+            row
+        } else {
+            self.check_limit(&names, new.name.metrics.len() as u64, 1)?;
+            self.insert(&mut names, &new.name, text, hash)
+        };
+        if !is_canonical {
+            self.remember_in(&mut names, &new.raw, row);
+        }
+        Ok(row)
+    }
+
     /// See [`crate::Store::register`].
     pub(crate) fn register(&self, new: &[&NewRow]) -> Result<Vec<Row>, NameError> {
         let text = |new: &&NewRow| {

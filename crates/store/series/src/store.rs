@@ -114,6 +114,14 @@ impl Store {
         self.0.core.catalog.look_up(raw)
     }
 
+    /// Returns the row series of a new name, and creates it unless another caller did.
+    ///
+    /// # Errors
+    /// Returns an error if the store has the maximum number of series.
+    pub fn register_row(&self, new: &NewRow) -> Result<Row, NameError> {
+        self.0.core.catalog.register_row(new)
+    }
+
     /// Creates the row series of new names, all or none, and returns them in the same order.
     ///
     /// # Errors
