@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use model::path::is_unsafe_on_terminal;
 
 /// Returns a line of text or JSON in which no character makes a terminal do something: such
-/// characters become `\uXXXX`, as JSON writes them. Line feeds and tabs stay; JSON has none.
+/// characters become escapes as JSON writes them, `\u` and four digits. Line feeds and tabs stay: JSON
+/// text has neither.
 pub fn safe_line(text: &str) -> Cow<'_, str> {
     let is_unsafe = |c: char| is_unsafe_on_terminal(c) && c != '\n' && c != '\t';
     if !text.contains(is_unsafe) {

@@ -1,6 +1,6 @@
-//! A registry that may be older than the state in the same folder: a copy without its log file, or that of a
-//! promoted follower. It would give numbers of agents that the state knows to new agents, and accept
-//! tokens that were revoked since.
+//! A registry that may be older than the state in the same folder: a copy without its log file, or
+//! that of a promoted follower. It would give numbers of agents that the state knows to new agents,
+//! and accept tokens that were revoked since.
 
 use control::{Reader, WriteContext};
 use model::AgentId;

@@ -41,7 +41,7 @@ async fn policy_that_can_never_match_is_refused_with_its_entry() {
         (&["agent:read"], &["node:id:*"], Some("node:id:*")),
         (&["agent:upgrade", "agent:read"], &["user:id:1"], Some("user:id:1")),
         (&["agent:read"], &["agent:id:001&group:id:web"], Some("agent:id:001&group:id:web")),
-        // What compatible clients store.
+        // Compatible clients store these.
         (&["agent:upgrade"], &["agent:id:*"], None),
         (&["agent:read"], &["agent:id:*", "group:id:*"], None),
         (&["agent:read"], &["agent:id:777"], None),
