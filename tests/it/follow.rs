@@ -127,6 +127,7 @@ fn session(n: u64) -> Session {
         from_us: n,
         to_us: n,
         found: None,
+        lasting: None,
         // Vary the length of the records, and make them large enough to fill a segment's blocks.
         detail: "x".repeat((n * 37 % 3_000) as usize),
     });

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use model::Coverage;
 use model::path::{is_at_or_below, show};
+use model::{Coverage, ItemKey, LastingGap};
 
 use crate::limits::GAPS_MAX;
 use crate::report::{Gap, GapKind};
@@ -45,18 +45,17 @@ impl Gaps {
             known.detail = gap.detail;
             return None;
         }
-        let event = Coverage {
-            kind: gap.kind.coverage(),
-            path: show(&gap.path).into_owned(),
-            from_us: gap.since_us,
-            to_us: gap.since_us,
-            found: None,
-            detail: gap.detail.clone(),
-        };
-        if self.open.len() < GAPS_MAX || self.open.contains_key(&gap.path) {
+        let known = self.open.len() < GAPS_MAX || self.open.contains_key(&gap.path);
+        let event = start(&gap, known);
+        if known {
             self.open.insert(gap.path.clone(), (gap, self.scan));
         }
         Some(event)
+    }
+
+    /// Returns the starts of all open gaps, to be reported again.
+    pub(crate) fn starts(&self) -> Vec<Coverage> {
+        self.open.values().map(|(gap, _)| start(gap, true)).collect()
     }
 
     /// Closes the gaps at or below a root that was scanned completely, except those met in this
@@ -70,18 +69,50 @@ impl Gaps {
             .filter(|(path, (_, met))| is_at_or_below(path, root) && *met != scan)
             .map(|(path, _)| path.clone())
             .collect();
+        let found = |gap: &Gap| (gap.path == root).then_some(found);
         over.iter()
             .filter_map(|path| self.open.remove(path))
-            .map(|(gap, _)| Coverage {
-                kind: gap.kind.coverage(),
-                path: show(&gap.path).into_owned(),
-                from_us: gap.since_us,
-                to_us: now_us,
-                found: (gap.path == root).then_some(found),
-                detail: over_text(gap.kind).into(),
-            })
+            .map(|(gap, _)| end(&gap, now_us, found(&gap), over_text(gap.kind)))
             .collect()
     }
+
+    /// Closes the gaps at paths that none of the roots contains. Returns the events to report.
+    pub(crate) fn close_outside(&mut self, roots: &[&[u8]], now_us: u64) -> Vec<Coverage> {
+        let is_outside = |path: &[u8]| !roots.iter().any(|root| is_at_or_below(path, root));
+        let over = self.open.extract_if(.., |path, _| is_outside(path));
+        over.map(|(_, (gap, _))| end(&gap, now_us, None, "no longer watched")).collect()
+    }
+}
+
+/// Returns the event of a gap that opened; its end will not be reported unless it is `known`.
+fn start(gap: &Gap, known: bool) -> Coverage {
+    Coverage {
+        kind: gap.kind.coverage(),
+        path: show(&gap.path).into_owned(),
+        from_us: gap.since_us,
+        to_us: gap.since_us,
+        found: None,
+        lasting: known.then(|| LastingGap::start(id(&gap.path))),
+        detail: gap.detail.clone(),
+    }
+}
+
+fn end(gap: &Gap, now_us: u64, found: Option<u64>, detail: &str) -> Coverage {
+    Coverage {
+        kind: gap.kind.coverage(),
+        path: show(&gap.path).into_owned(),
+        from_us: gap.since_us,
+        to_us: now_us,
+        found,
+        lasting: Some(LastingGap::end(id(&gap.path))),
+        detail: detail.into(),
+    }
+}
+
+/// Returns the id of a path's gap. A path has one gap at a time, so that a start that is reported
+/// again after a kill is that of the same gap.
+fn id(path: &[u8]) -> String {
+    ItemKey::of_path(path).document_id()
 }
 
 fn over_text(kind: GapKind) -> &'static str {

@@ -48,6 +48,7 @@ impl Walk<'_, '_> {
             from_us: at_us,
             to_us: at_us,
             found: None,
+            lasting: None,
             detail: format!("device number {then} is {now} now; the file system is the same"),
         }))
     }

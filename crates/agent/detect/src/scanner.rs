@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use env::clock::Clock;
-use model::{Baseline, Check, NoHandles, Sink};
+use model::{Baseline, Check, Coverage, NoHandles, Op, Sink};
 use observe::{Cancel, ReadPool, ReaderContext, TokenBucket};
 use parking_lot::Mutex;
 
@@ -110,6 +110,11 @@ impl Scanner {
         self.gaps.lock().list()
     }
 
+    /// Returns the starts of all open gaps, to be reported again.
+    pub fn gap_starts(&self) -> Vec<Coverage> {
+        self.gaps.lock().starts()
+    }
+
     /// Restores gaps that were open and reported before a restart.
     pub fn restore_gaps(&self, gaps: Vec<Gap>) {
         self.gaps.lock().restore(gaps);
@@ -171,6 +176,10 @@ impl Scanner {
             excluded: &self.options.excluded,
         };
         let reports: Result<Vec<_>, _> = roots.iter().map(|root| visit(&mut cx, root)).collect();
+        let reports = reports.and_then(|reports| {
+            close_unwatched(&mut cx)?;
+            Ok(reports)
+        });
         if reports.is_err() {
             // Commit the results before the error. The error itself is returned below.
             let _ = cx.writer.flush();
@@ -306,4 +315,17 @@ impl Scanner {
         }
         forget::forget(None, &roots, baseline, sink, limits::BATCH_OPS).map(Some)
     }
+}
+
+/// Ends the gaps that no root contains, because the rules have changed. Which these are is not known
+/// while a rule's path is a broken link.
+fn close_unwatched(cx: &mut Context<'_>) -> Result<(), ScanError> {
+    if cx.cancel.is_cancelled() || cx.roots.iter().any(|root| root.unresolved) {
+        return Ok(());
+    }
+    let roots: Vec<&[u8]> = cx.roots.iter().map(|root| root.path.as_slice()).collect();
+    for over in cx.gaps.close_outside(&roots, cx.clock.now_us()) {
+        cx.writer.push(Op::Coverage(over))?;
+    }
+    cx.writer.flush()
 }

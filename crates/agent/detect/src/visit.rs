@@ -68,6 +68,7 @@ fn close(cx: &mut Context<'_>, root: &Root, first: bool, counts: &Counts) -> Res
         from_us: cx.started_us,
         to_us: now_us,
         found: Some(counts.changes()),
+        lasting: None,
         detail: format!("first scan; items in the baseline: {met}"),
     }))
 }

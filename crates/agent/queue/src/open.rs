@@ -244,6 +244,7 @@ impl Opening<'_> {
             from_us: self.from_us.min(to_us),
             to_us,
             found: None,
+            lasting: None,
             detail,
         }
     }

@@ -105,6 +105,7 @@ impl Inner {
                     from_us: oldest.from_us,
                     to_us: oldest.to_us,
                     found: Some(oldest.count + oldest.earlier),
+                    lasting: None,
                     detail: format!(
                         "{} events dropped: the queue reached its limit of {limit} bytes; \
                          raise it or restore the connection to the server",
@@ -118,6 +119,7 @@ impl Inner {
                     from_us: txn.now_us,
                     to_us: txn.now_us,
                     found: None,
+                    lasting: None,
                     detail: format!(
                         "state alone takes {used} bytes, the queue's limit is {limit}: raise it \
                          or watch less"
@@ -166,6 +168,7 @@ impl Inner {
                     from_us: txn.now_us,
                     to_us: txn.now_us,
                     found: None,
+                    lasting: None,
                     detail: format!(
                         "the write-ahead log takes {wal_bytes} bytes, its limit is {limit}: a \
                          reader keeps it; `holdfast queue status` names the process, end it"

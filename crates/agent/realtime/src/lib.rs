@@ -321,6 +321,7 @@ fn gaps_of(incident: &Incident, found: Option<u64>) -> Vec<Coverage> {
         from_us: incident.from_us,
         to_us: incident.to_us,
         found,
+        lasting: None,
         detail: incident.detail.clone(),
     };
     incident.roots.iter().map(gap).collect()

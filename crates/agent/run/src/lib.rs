@@ -4,6 +4,7 @@
 mod config;
 mod datasets;
 mod display;
+mod gaps;
 mod group;
 mod heartbeats;
 mod lost;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use env::clock::Clock;
 use explain::Explainer;
 use host::{Dpkg, Inventory, InventoryError, Plan, Stamp, StoredDocuments};
-use model::{Coverage, Dataset, EventBody};
+use model::{Coverage, Dataset, EventBody, LastingGap};
 use queue::{DocumentStep, Queue, QueueError};
 use serde::{Deserialize, Serialize};
 use service::Console;
@@ -28,6 +28,8 @@ use crate::notes;
 const NOTE: &str = "packages.last";
 /// Most packages remembered as being changed.
 const MOVING_MAX: usize = 500;
+/// Id of the gap that a missing or unreadable package database is. Those of files are digests.
+const GAP_ID: &str = "packages";
 
 /// The result of the last scan, as stored in the note.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -50,6 +52,8 @@ struct LastScan {
 struct OpenGap {
     since_us: u64,
     kind: model::CoverageKind,
+    #[serde(default)]
+    detail: String,
 }
 
 /// Age of the data that the queue has of a dataset.
@@ -187,16 +191,8 @@ impl Packages {
             if self.last.root.is_empty() { !baseline.is_empty() } else { self.last.root == root };
         let mut plan = host::plan(&baseline, inventory, report.then_some(now_us));
         explain(&mut plan, explainer);
-        let closed = self.last.gap.as_ref().map(|gap| {
-            EventBody::of_coverage(Coverage {
-                kind: gap.kind,
-                path: self.path(),
-                from_us: gap.since_us,
-                to_us: now_us,
-                found: Some(plan.changes()),
-                detail: "the package database can be read again; all packages were compared".into(),
-            })
-        });
+        let detail = "the package database can be read again; all packages were compared";
+        let closed = self.end(detail, now_us, Some(plan.changes()));
         let changed = self.commit(&plan, closed.as_slice())?;
         self.changes += plan.changes();
         let settled = stamp.is_settled(now_us);
@@ -272,18 +268,47 @@ impl Packages {
             None if self.good_us == 0 => now_us,
             None => self.good_us,
         };
-        let event = EventBody::of_coverage(Coverage {
-            kind,
-            path: self.path(),
-            from_us: since_us,
-            to_us: now_us,
-            found: None,
-            detail: problem.to_string(),
-        });
-        self.queue.apply_documents(&self.dataset, &[], &[event])?;
-        let gap = Some(OpenGap { since_us, kind });
-        self.note(LastScan { gap, stamp: String::new(), ..self.last.clone() })?;
+        let gap = OpenGap { since_us, kind, detail: problem.to_string() };
+        self.queue.apply_documents(&self.dataset, &[], &[self.start(&gap)])?;
+        self.note(LastScan { gap: Some(gap), stamp: String::new(), ..self.last.clone() })?;
         Ok(LookOutcome::Committed)
+    }
+
+    /// Reports the start of the gap again, if one is open.
+    pub(super) fn report_open_gap(&self) -> Result<(), QueueError> {
+        match &self.last.gap {
+            Some(gap) => {
+                let start = self.start(gap);
+                self.queue.apply_documents(&self.dataset, &[], &[start]).map(drop)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn start(&self, gap: &OpenGap) -> EventBody {
+        EventBody::of_coverage(Coverage {
+            kind: gap.kind,
+            path: self.path(),
+            from_us: gap.since_us,
+            to_us: gap.since_us,
+            found: None,
+            lasting: Some(LastingGap::start(GAP_ID)),
+            detail: gap.detail.clone(),
+        })
+    }
+
+    /// Returns the end of the gap, if one is open.
+    fn end(&self, detail: &str, now_us: u64, found: Option<u64>) -> Option<EventBody> {
+        let gap = self.last.gap.as_ref()?;
+        Some(EventBody::of_coverage(Coverage {
+            kind: gap.kind,
+            path: self.path(),
+            from_us: gap.since_us,
+            to_us: now_us,
+            found,
+            lasting: Some(LastingGap::end(GAP_ID)),
+            detail: detail.into(),
+        }))
     }
 
     /// Removes all packages without events, because packages are no longer watched.
@@ -293,7 +318,8 @@ impl Packages {
             return Ok(LookOutcome::Unchanged);
         }
         let plan = host::plan(&self.baseline()?, &Inventory::default(), None);
-        let changed = self.commit(&plan, &[])?;
+        let ended = self.end("packages are no longer watched", self.clock.now_us(), None);
+        let changed = self.commit(&plan, ended.as_slice())?;
         self.note(LastScan::default())?;
         info!(packages = plan.deleted, "packages are no longer watched; they were dropped");
         Ok(changed)

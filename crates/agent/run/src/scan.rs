@@ -20,6 +20,7 @@ use tracing::{error, info, warn};
 use crate::config::{AgentSettings, ScanConfig};
 use crate::datasets::DatasetKind;
 use crate::display;
+use crate::gaps;
 use crate::notes::{self, Alive};
 use crate::packages::{self, LookOutcome, Packages, Reading};
 use crate::shared::{Begin, ScanCommand, Shared};
@@ -39,7 +40,7 @@ pub(super) struct Scanning {
     pub(super) realtime: Option<Realtime>,
     pub(super) baseline: QueueBaseline,
     pub(super) sink: ExplainingSink<ScanSink>,
-    packages: Packages,
+    pub(super) packages: Packages,
     clock: Arc<dyn Clock>,
     pub(super) config: ScanConfig,
     begin: Begin,
@@ -48,7 +49,7 @@ pub(super) struct Scanning {
     /// Wall clock and monotonic time of the last note that the agent runs.
     seen: (u64, Duration),
     /// Open gaps as last stored.
-    gaps: Vec<Gap>,
+    pub(super) gaps: Vec<Gap>,
     /// Time at which the state of the roots was last stored.
     pub(super) watch_noted: Option<Instant>,
     /// Start of the next scan, seconds since the epoch.
@@ -114,9 +115,7 @@ impl Scanning {
         };
         shared.settled.store(down_since_us.is_none(), Ordering::Release);
         let seen = (clock.now_us(), clock.monotonic());
-        // A gap that outlasts a restart is reported once, from its beginning to its end.
-        let gaps = notes::gaps(&shared.queue)?;
-        scanner.restore_gaps(gaps.clone());
+        let gaps = gaps::restore(shared, &scanner, history == History::None)?;
         let roots = scanner.realtime_roots();
         let realtime = watching::start(shared, settings, roots, clock.clone())?;
         let packages = Packages::new(
@@ -165,6 +164,7 @@ impl Scanning {
         let mut look = Instant::now() + self.packages.interval();
         loop {
             self.note_alive();
+            self.report_open_gaps();
             self.sink.explainer().tidy();
             self.run_due_checks();
             if self.has_transaction_ended() {
@@ -239,6 +239,7 @@ impl Scanning {
             from_us,
             to_us: self.clock.now_us(),
             found: Some(files + self.packages.changes().unwrap_or_default()),
+            lasting: None,
             detail: format!("the agent was not running; its restart scan found changes: {found}"),
         };
         self.shared.queue.append_coverage(&self.shared.dataset, gap)?;
@@ -336,18 +337,6 @@ impl Scanning {
         Ok(display::scan_line(report))
     }
 
-    pub(super) fn note_gaps(&mut self) {
-        let gaps = self.scanner.gaps();
-        if gaps == self.gaps {
-            return;
-        }
-        match notes::set_gaps(&self.shared.queue, &gaps) {
-            Ok(()) => self.gaps = gaps,
-            // They are reported again after a restart.
-            Err(e) => warn!("the open gaps were not stored: {e}"),
-        }
-    }
-
     /// Stores the result of a completed scan.
     fn store_result(&mut self, report: &ScanReport) -> Result<(), QueueError> {
         self.changes += report.counts.changes();
@@ -409,6 +398,7 @@ impl Scanning {
                 from_us: from_us.min(now.0),
                 to_us: from_us.max(now.0),
                 found: None,
+                lasting: None,
                 detail: format!(
                     "the wall clock moved from {} to {} within {:.0} s",
                     model::timestamp::micros(from_us),
@@ -454,6 +444,7 @@ fn down_since(shared: &Shared, before: &Alive, now_us: u64) -> Result<u64, Queue
         from_us: before.wall_us.min(now_us),
         to_us: before.wall_us.max(now_us),
         found: None,
+        lasting: None,
         detail: format!(
             "the wall clock moved from {} to {} while the agent was not running",
             model::timestamp::micros(before.wall_us),

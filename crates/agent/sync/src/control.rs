@@ -21,7 +21,7 @@ use queue::{Queue, QueueError};
 use tracing::{info, warn};
 
 use crate::syncer::{Syncer, blocking, session_number};
-use crate::{SyncError, backoff, enroll};
+use crate::{SyncError, backoff, enroll, known_gaps};
 
 /// Note: id of the store that this agent reports to.
 const NOTE_STORE: &str = "sync.store";
@@ -330,6 +330,7 @@ impl Syncer {
             from_us: (own >> 12).min(to_us),
             to_us,
             found: None,
+            lasting: None,
             detail: "the server knows sessions of this agent that its database does not: agent.db \
                      was lost or an older copy was put back, or this identity runs on a second \
                      machine too; of changes in between at most the first and the last state are \
@@ -404,6 +405,7 @@ impl Syncer {
                 let note = move || {
                     let appended = gap.map(|gap| queue.append_coverage(&Dataset::fim_files(), gap));
                     appended.transpose()?;
+                    known_gaps::set_unknown(&queue)?;
                     reasons.note(&queue, reason)
                 };
                 blocking(note).await?;

@@ -180,7 +180,7 @@ impl Group {
             format!("the server does not take {count} {what}s, the first is {first}: {reason}")
         };
         let path = if kind == CoverageKind::LimitReached { first } else { String::new() };
-        Coverage { kind, path, from_us: now_us, to_us: now_us, found: None, detail }
+        Coverage { kind, path, from_us: now_us, to_us: now_us, found: None, lasting: None, detail }
     }
 }
 

@@ -180,6 +180,7 @@ impl HostMetrics {
             from_us: now_us,
             to_us: now_us,
             found: None,
+            lasting: None,
             detail: format!("metrics of this host are not kept: {problem}"),
         };
         if let Err(problem) = self.ports.queue.append_coverage(&self.ports.dataset, gap) {
@@ -329,6 +330,7 @@ impl HostMetrics {
             from_us,
             to_us,
             found: None,
+            lasting: None,
             detail: format!("{} rows of metrics were not stored: {reason}", report.refused),
         })
     }

@@ -87,9 +87,36 @@ pub struct Coverage {
     /// Number of changes that the rescan found afterwards, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<u64>,
+    /// The gap of which this is the start or the end; `None` if the event reports a gap as a whole.
+    #[serde(flatten)]
+    pub lasting: Option<LastingGap>,
     /// Description for people, with the remedy where there is one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
+}
+
+/// A gap that an agent reports when it opens and when it ends: the start and the end name the same
+/// gap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastingGap {
+    /// The agent's id of the gap, at most [`GAP_ID_BYTES_MAX`] bytes.
+    pub gap: String,
+    /// True for the start. Its `to_us` is no end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
+}
+
+/// Largest id of a gap, bytes. An event with a larger one reports a gap as a whole.
+pub const GAP_ID_BYTES_MAX: usize = 64;
+
+impl LastingGap {
+    pub fn start(gap: impl Into<String>) -> Self {
+        Self { gap: gap.into(), open: true }
+    }
+
+    pub fn end(gap: impl Into<String>) -> Self {
+        Self { gap: gap.into(), open: false }
+    }
 }
 
 /// An interval that has not ended: the server does not hear from an agent. A [`Coverage`] of the

@@ -32,7 +32,7 @@ pub use actor::{Actor, ActorUser, Attribution, Executable, ProcessInfo};
 pub use agent::{AgentOs, AgentRecord, AgentStatus};
 pub use cause::{Cause, CauseKind, CausePackage};
 pub use change::{Change, ChangeKind, Field, Fields};
-pub use coverage::{Coverage, CoverageKind, OpenGap};
+pub use coverage::{Coverage, CoverageKind, GAP_ID_BYTES_MAX, LastingGap, OpenGap};
 pub use document::{FileBody, FileDocument, Names};
 pub use document_json::FileWriter;
 pub use event::EventBody;

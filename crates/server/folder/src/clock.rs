@@ -160,6 +160,7 @@ impl FolderClock {
             from_us: at_us,
             to_us: at_us,
             found: None,
+            lasting: None,
             detail,
         });
         (format!("clock-{word}-{at_us}"), event)

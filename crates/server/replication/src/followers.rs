@@ -420,6 +420,7 @@ impl Shipping {
             from_us: now_us,
             to_us: now_us,
             found: None,
+            lasting: None,
             detail: format!(
                 "follower {name} was dropped at record {acknowledged}: the journal kept \
                  {held_bytes} bytes for it, more than {max}"

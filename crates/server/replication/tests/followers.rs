@@ -85,6 +85,7 @@ impl Primary {
                 from_us: 1,
                 to_us: 2,
                 found: None,
+                lasting: None,
                 detail: "x".repeat(bytes),
             })
             .to_json();

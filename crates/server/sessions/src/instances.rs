@@ -138,6 +138,7 @@ impl App {
             from_us: now_us,
             to_us: now_us,
             found: None,
+            lasting: None,
             detail,
         });
         let event = AgentEvent { agent, incarnation, id, body: event.to_json() };

@@ -1,7 +1,7 @@
 //! Silence is an event: the server opens a gap for an agent that it no longer hears, and ends the
 //! gap when the agent is heard again.
 //!
-//! A gap is two events of the agent. The first one opens it: `agent_silent` after three heartbeats
+//! Such a gap is two events of the agent. The first one opens it: `agent_silent` after three heartbeats
 //! were missed, at least [`SilenceOptions::silence_min`]; `agent_stopped` at a goodbye. The second
 //! one ends it:
 //!
@@ -11,7 +11,7 @@
 //!   shows one gap. The server writes the end only if the agent reports no such gap.
 //!
 //! # Invariants
-//! - An agent has at most one open gap.
+//! - An agent has at most one open gap of this kind. Those that it reports itself are not of it.
 //! - No `agent_silent` is opened in the first minute after a start of the server or after a pause
 //!   of the process: all agents would look silent. An agent that was connected before and is not heard
 //!   since then is silent after 15 minutes.
@@ -39,7 +39,7 @@ use model::{
 };
 use parking_lot::Mutex;
 use registry::{Reader, Registry};
-use state::{ChangeQuery, EventKind, StateError, StateStore};
+use state::{StateError, StateStore};
 use tokio::sync::{Notify, watch as stop};
 use tracing::{info, warn};
 
@@ -54,10 +54,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(10);
 pub const RECORD_EVENTS_MAX: usize = 10_000;
 /// Most gaps that one sweep ends. Each needs a query.
 const ENDED_MAX: usize = 1_000;
-/// Events of one page while late changes are counted.
+/// Events of one page while open absences are read.
 const PAGE_ITEMS: usize = 1_000;
-/// Late changes are counted up to this number.
-const LATE_CHANGES_MAX: u64 = 100_000;
 
 /// The limits of silence.
 #[derive(Debug, Clone, Copy)]
@@ -111,7 +109,7 @@ impl Silence {
     ) -> Result<Self, StateError> {
         let mut watch = Watch::new(options.silence_min);
         let now = now(&*clock);
-        for (agent, gap) in open_gaps(&state)? {
+        for (agent, gap) in open_absences(&state)? {
             if let Some(record) = registry.agent(agent) {
                 watch.restore(agent, record.incarnation, gap, now);
             }
@@ -181,27 +179,20 @@ fn now(clock: &dyn Clock) -> Now {
     Now { monotonic: clock.monotonic(), wall_us: clock.guarded_us() }
 }
 
-/// Reads all open gaps.
-fn open_gaps(state: &StateStore) -> Result<Vec<(AgentId, Gap)>, StateError> {
-    let mut query = ChangeQuery {
-        kinds: vec![EventKind::OpenGap],
-        former: false,
-        limit: PAGE_ITEMS,
-        ..ChangeQuery::default()
-    };
+/// Reads all open absences.
+fn open_absences(state: &StateStore) -> Result<Vec<(AgentId, Gap)>, StateError> {
     let mut gaps = Vec::new();
+    let mut after = 0;
     loop {
-        let page = state.changes(&Reader::server(), &query)?;
-        gaps.extend(page.items.iter().filter_map(|event| {
+        let page = state.open_absences(&Reader::server(), after, PAGE_ITEMS)?;
+        let Some(last) = page.last() else { return Ok(gaps) };
+        after = last.number;
+        gaps.extend(page.iter().filter(|event| !event.former).filter_map(|event| {
             let body: EventBody = serde_json::from_slice(&event.body).ok()?;
             let OpenGap { kind, from_us, .. } = body.holdfast.open_gap?;
             let nonce = event.id.rsplit('-').next().unwrap_or_default().to_owned();
             Some((event.agent, Gap { kind, from_us, nonce }))
         }));
-        match page.next {
-            Some(next) => query.cursor = Some(next),
-            None => return Ok(gaps),
-        }
     }
 }
 
@@ -290,31 +281,9 @@ impl Inner {
 /// `None` if another start of the agent has ended the gap itself. An event of the same start that
 /// ended it is of an earlier absence.
 fn late_changes(state: &StateStore, due: &GapChange) -> Result<Option<u64>, StateError> {
-    let open = ChangeQuery {
-        agents: Some(vec![due.agent]),
-        kinds: vec![EventKind::OpenGap, EventKind::EndedGap],
-        limit: 1,
-        ..ChangeQuery::default()
-    };
-    let open = state.changes(&Reader::server(), &open)?;
-    let open = open.items.first().filter(|e| due.same_start || e.kind == EventKind::OpenGap);
-    let Some(opening) = open else { return Ok(None) };
-    let mut query = ChangeQuery {
-        agents: Some(vec![due.agent]),
-        kinds: EventKind::CHANGES.to_vec(),
-        since: Some(opening.number),
-        to_us: Some(due.returned_us),
-        limit: PAGE_ITEMS,
-        ..ChangeQuery::default()
-    };
-    let mut late = 0;
-    while late < LATE_CHANGES_MAX {
-        let page = state.changes(&Reader::server(), &query)?;
-        late += page.items.len() as u64;
-        let Some(next) = page.next else { break };
-        query.cursor = Some(next);
-    }
-    Ok(Some(late))
+    let opening = gap_id(&due.gap);
+    let late = state.late_changes(&Reader::server(), due.agent, &opening, due.returned_us)?;
+    Ok(late.filter(|late| due.same_start || late.is_open).map(|late| late.changes))
 }
 
 fn opening(due: &GapChange) -> AgentEvent {
@@ -349,6 +318,7 @@ fn ending(due: &GapChange, late: u64) -> AgentEvent {
         from_us,
         to_us: due.returned_us,
         found: Some(late),
+        lasting: None,
         detail,
     };
     event(due, format!("end-{}", gap_id(&due.gap)), &EventBody::of_coverage(coverage))

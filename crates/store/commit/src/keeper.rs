@@ -173,6 +173,7 @@ fn low_disk(folder: &Path, from_us: u64, to_us: u64, detail: String) -> Coverage
         from_us,
         to_us,
         found: None,
+        lasting: None,
         detail,
     }
 }

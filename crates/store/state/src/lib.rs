@@ -20,7 +20,7 @@ pub use db::{StateOptions, StateStore};
 pub use error::StateError;
 pub use query::{
     AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Collapsed, Comparison, Condition,
-    DocumentField, DocumentPage, DocumentQuery, EventKind, FleetQuery, PathMatch, QueryValue,
-    Retained, Retention, SortDirection, StateCounts, StoredDocument, StoredEvent,
+    DocumentField, DocumentPage, DocumentQuery, EventKind, FleetQuery, LateChanges, PathMatch,
+    QueryValue, Retained, Retention, SortDirection, StateCounts, StoredDocument, StoredEvent,
 };
 pub use sqlite::{Cost, Reader, statements};

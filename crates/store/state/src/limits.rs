@@ -15,6 +15,11 @@ pub const AGENT_DATASETS_MAX: u64 = 256;
 pub const DATASETS_MAX: u64 = 4_096;
 /// Longest id of an event, bytes.
 pub const EVENT_ID_BYTES_MAX: usize = 128;
+/// Most open gaps that one agent has reported. The start of a further one is stored as a gap that is
+/// over. The limit is fixed, because a replay must open what was opened before.
+pub const OPEN_GAPS_MAX: i64 = 1_000;
+/// Late changes of an agent are counted up to this number.
+pub const LATE_CHANGES_MAX: u64 = 100_000;
 /// Longest session id kept, bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
 /// Longest id of a cause and longest name of its package that are stored in columns, bytes.

@@ -443,6 +443,15 @@ impl Default for Retention {
     }
 }
 
+/// The changes that an agent reported late, after its absence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LateChanges {
+    /// True while the absence has not ended.
+    pub is_open: bool,
+    /// Their number, at most [`limits::LATE_CHANGES_MAX`].
+    pub changes: u64,
+}
+
 /// The result of a retention run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Retained {

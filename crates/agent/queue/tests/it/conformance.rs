@@ -38,6 +38,7 @@ fn event(n: u64) -> EventBody {
         from_us: n,
         to_us: n,
         found: None,
+        lasting: None,
         detail: String::new(),
     })
 }

@@ -33,6 +33,7 @@ fn oldest_events_over_the_limit_are_dropped_and_reported() {
         from_us: 1,
         to_us: 2,
         found: None,
+        lasting: None,
         detail: "not mounted".into(),
     };
     queue.append_coverage(&files(), gone.clone()).unwrap();

@@ -112,6 +112,7 @@ fn coverage_event_has_path_time_and_action() {
         from_us: 1,
         to_us: 2,
         found: None,
+        lasting: None,
         detail: "not mounted".into(),
     });
     assert_eq!(event.path(), "/mnt");

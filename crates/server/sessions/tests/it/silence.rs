@@ -7,7 +7,7 @@ use link::{ControlAction, ControlRequest, HEADER_INSTANCE, HEADER_SESSION, Sessi
 use model::document::NoNames;
 use model::{
     AgentId, Change, ChangeKind, Coverage, CoverageKind, EventBody, Fields, ItemKey, Kind,
-    Observation,
+    LastingGap, Observation,
 };
 use registry::Reader;
 use sessions::SilenceOptions;
@@ -145,6 +145,7 @@ async fn restarted_agent_ends_the_gap_with_its_own_event() {
         from_us: now_us() - 1_000,
         to_us: now_us(),
         found: Some(0),
+        lasting: None,
         detail: "own".into(),
     };
     let body = encode(&agent.delta(vec![event("2-1", &EventBody::of_coverage(down))]));
@@ -169,6 +170,40 @@ async fn gap_that_was_open_at_a_restart_of_the_server_ends_after_it() {
     let end = until_ended(&server, agent.id).await;
     assert_eq!((end.kind, end.found), (CoverageKind::AgentSilent, Some(0)));
     assert!(end.detail.contains("the agent was running"), "{}", end.detail);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn open_gap_of_an_agent_is_no_absence_and_outlasts_one() {
+    let server = server();
+    let agent = server.enroll("web").await;
+    heartbeat(&agent, FIRST_START, 0).await;
+    let start = Coverage {
+        kind: CoverageKind::RootGone,
+        path: "/srv".into(),
+        from_us: now_us(),
+        to_us: now_us(),
+        found: None,
+        lasting: Some(LastingGap::start("srv")),
+        detail: String::new(),
+    };
+    send(&agent, 1, vec![event("1-1", &EventBody::of_coverage(start))]).await;
+    let open = |server: &Server| events(server, agent.id, EventKind::OpenGap).len();
+    server.until("the agent is silent too", |server| open(server) == 2).await;
+    heartbeat(&agent, FIRST_START, 0).await;
+    server.until("the agent is heard again", |server| open(server) == 1).await;
+
+    // The server takes no gap of a root for an absence, which a heartbeat would end.
+    let server = server.again_with(|options| {
+        quick(options);
+        options.silence.silence_min = Duration::from_mins(5);
+    });
+    let server = server.await;
+    let agent = server.agent(agent.id, agent.certificate, agent.key);
+    heartbeat(&agent, FIRST_START, 0).await;
+    assert_eq!(control(&agent, FIRST_START, ControlAction::Shutdown, 0).await, 200);
+    let kinds = |server: &Server| events(server, agent.id, EventKind::OpenGap).len() == 2;
+    server.until("the goodbye opened another gap", kinds).await;
     server.stop().await;
 }
 

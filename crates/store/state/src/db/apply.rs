@@ -214,7 +214,7 @@ impl<'c> Applier<'c> {
             return Ok(0);
         }
         row.end();
-        self.end_gaps(agent)?;
+        self.end_all_gaps(agent)?;
         self.drop_self_reports(agent)?;
         let mut changed = 0;
         for dataset in self.kept.collections_of(self.db, agent)? {
@@ -444,8 +444,8 @@ impl<'c> Applier<'c> {
             self.kept.progress.last_event = number;
             self.kept.count_events(kind, 1, body.len() as i64);
             self.kept.agent(self.db, agent)?.events += 1;
-            if columns.is_absence() {
-                self.end_gaps(agent)?;
+            if columns.kind() == crate::query::EventKind::Coverage {
+                self.follow_gaps(agent, &columns, body.len() as i64)?;
             }
         }
         Ok(Ok(new))

@@ -339,12 +339,13 @@ fn arrivals(
 }
 
 /// The columns that [`read_row`] reads.
-const ROW: &str = "e.number, e.agent, coalesce(a.name, ''), e.id, e.received_us, e.found_us,
+pub(super) const ROW: &str =
+    "e.number, e.agent, coalesce(a.name, ''), e.id, e.received_us, e.found_us,
      e.kind, e.path, e.changed, e.body,
      (SELECT r.name FROM removed r WHERE r.agent = e.agent AND r.through >= e.number
       ORDER BY r.through LIMIT 1)";
 
-fn read_row(r: &Row<'_>) -> rusqlite::Result<StoredEvent> {
+pub(super) fn read_row(r: &Row<'_>) -> rusqlite::Result<StoredEvent> {
     let changed: String = r.get(8)?;
     let former: Option<String> = r.get(10)?;
     Ok(StoredEvent {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use model::timestamp::parse_micros;
-use model::{CauseKind, CoverageKind};
+use model::{CauseKind, CoverageKind, GAP_ID_BYTES_MAX};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
@@ -271,6 +271,9 @@ struct GapField<'a> {
     kind: Text<'a>,
     #[serde(borrow)]
     path: Text<'a>,
+    #[serde(borrow)]
+    gap: Text<'a>,
+    open: bool,
 }
 
 #[derive(Deserialize, Default)]
@@ -353,10 +356,27 @@ impl<'a> EventColumns<'a> {
 
     /// Returns true for a whole gap in which the agent was not running or not heard.
     pub(crate) fn is_absence(&self) -> bool {
-        let kind = self.holdfast.coverage.as_ref().map(|gap| gap.kind.as_str());
         [CoverageKind::AgentDown, CoverageKind::AgentSilent, CoverageKind::AgentStopped]
             .iter()
-            .any(|absence| kind == Some(absence.name()))
+            .any(|absence| self.gap_kind() == Some(absence.name()))
+    }
+
+    /// Returns true if the agent's database was rebuilt, so that it no longer knows which gaps it
+    /// reported.
+    pub(crate) fn is_rebuilt(&self) -> bool {
+        self.gap_kind() == Some(CoverageKind::DatabaseRebuilt.name())
+    }
+
+    fn gap_kind(&self) -> Option<&str> {
+        self.holdfast.coverage.as_ref().map(|gap| gap.kind.as_str())
+    }
+
+    /// Returns the agent's id of the gap of which the event is an end, and true if it is the start;
+    /// `None` if the event reports a gap as a whole.
+    pub(crate) fn lasting_gap(&self) -> Option<(&str, bool)> {
+        let gap = self.holdfast.coverage.as_ref()?;
+        let id = gap.gap.as_str();
+        (1..=GAP_ID_BYTES_MAX).contains(&id.len()).then_some((id, gap.open))
     }
 
     /// Returns true if the event opens a gap.

@@ -15,6 +15,7 @@ mod documents;
 mod event_time;
 mod extract;
 mod fleet;
+mod gaps;
 mod kinds;
 mod packed;
 mod quarantine;

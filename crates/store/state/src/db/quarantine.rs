@@ -45,6 +45,7 @@ impl Applier<'_> {
             from_us: at_us,
             to_us: at_us,
             found: None,
+            lasting: None,
             detail: format!("record {position} of agent {agent} was set aside: {reason}"),
         });
         // Positions start again after a restore, but then the store has another name.

@@ -64,6 +64,7 @@ impl Dropped {
             from_us,
             to_us: self.to_us,
             found: None,
+            lasting: None,
             detail: format!(
                 "{} events of {} bytes, found from {} to {}, were dropped: past their age or size",
                 self.events,
@@ -122,6 +123,9 @@ fn drop_events(
     }
     let Some(last) = last else { return Ok(false) };
     tx.prepare_cached("DELETE FROM event WHERE number <= ?1")
+        .and_then(|mut delete| delete.execute([last]))
+        .context(WHAT)?;
+    tx.prepare_cached("DELETE FROM open_gap WHERE number <= ?1")
         .and_then(|mut delete| delete.execute([last]))
         .context(WHAT)?;
     let id = own.unwrap_or_else(|| format!("retention-{now_us}-{last}"));

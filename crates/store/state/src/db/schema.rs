@@ -11,7 +11,7 @@ pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
 /// Numbered migrations; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
-const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6, STEP_7, STEP_8];
+const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6, STEP_7, STEP_8, STEP_9];
 
 const STEP_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -185,6 +185,19 @@ CREATE TABLE report (
   PRIMARY KEY (agent, kind)
 ) STRICT;
 ALTER TABLE collection ADD COLUMN described_version INTEGER NOT NULL DEFAULT 0;
+";
+
+/// The events that opened a gap which has not ended. `gap` is the agent's id of it, and empty for the
+/// absence of the agent, which the server reports.
+const STEP_9: &str = "
+CREATE TABLE open_gap (
+  agent INTEGER NOT NULL,
+  gap TEXT NOT NULL,
+  number INTEGER NOT NULL,
+  PRIMARY KEY (agent, gap)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX open_gap_absence ON open_gap (number) WHERE gap = '';
+INSERT INTO open_gap SELECT agent, '', max(number) FROM event WHERE kind = 5 GROUP BY agent;
 ";
 
 /// Returns the newest version that this program knows.

@@ -4,7 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use env::random::SeededRandom;
-use model::{AgentId, CauseKind, ChangeKind, Dataset, Position, Record};
+use model::{
+    AgentEvent, AgentId, CauseKind, ChangeKind, CoverageKind, Dataset, EventBody, Incarnation,
+    OpenGap, Position, Record,
+};
 use records::{caused, document, event, session};
 use rusqlite::Connection;
 use sha1::Digest as _;
@@ -147,7 +150,7 @@ fn version_3_session_is_not_reapplied_and_blocks_no_others() {
          ALTER TABLE event DROP COLUMN cause_package; DROP INDEX event_moved_from;
          DROP INDEX event_user; DROP INDEX event_process; ALTER TABLE event DROP COLUMN user;
          ALTER TABLE event DROP COLUMN process; ALTER TABLE event DROP COLUMN moved_from;
-         DROP TABLE report;
+         DROP TABLE report; DROP TABLE open_gap;
          ALTER TABLE collection DROP COLUMN described_version; PRAGMA user_version = 3;",
     )
     .unwrap();
@@ -194,7 +197,7 @@ fn downgrade_to_version_6(file: &Path) {
     db.execute_batch(
         "DROP INDEX event_cause_id; ALTER TABLE event DROP COLUMN cause;
          ALTER TABLE event DROP COLUMN cause_id; ALTER TABLE event DROP COLUMN cause_package;
-         DELETE FROM event_kind_count WHERE kind >= 8; DROP TABLE report;
+         DELETE FROM event_kind_count WHERE kind >= 8; DROP TABLE report; DROP TABLE open_gap;
          ALTER TABLE collection DROP COLUMN described_version; PRAGMA user_version = 6;",
     )
     .unwrap();
@@ -240,4 +243,33 @@ fn transient() -> model::Write {
     let body = br#"{"@timestamp":"2026-11-26T10:00:00Z","event":{"action":"transient"},
         "file":{"path":"/tmp"},"holdfast":{"transient":{"count":2,"names":["a","b"]}}}"#;
     model::Write::Event { id: "transient".into(), body: body.to_vec() }
+}
+
+#[test]
+fn absence_of_version_8_is_open_after_the_migration() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let absence = |agent: u32, body: EventBody| {
+        let (incarnation, id) = (Incarnation(1), format!("gap-{agent}"));
+        let event = AgentEvent { agent: AgentId(agent), incarnation, id, body: body.to_json() };
+        Record::AgentEvents { at_us: 9, events: vec![event] }
+    };
+    let store = open(&file);
+    for agent in [1, 2] {
+        let kind = CoverageKind::AgentSilent;
+        let gap = OpenGap { kind, from_us: 5, detail: String::new() };
+        apply(&store, absence(agent, EventBody::of_open_gap(gap)));
+    }
+    drop(store);
+    let db = Connection::open(&file).unwrap();
+    db.execute_batch("DROP TABLE open_gap; PRAGMA user_version = 8;").unwrap();
+    drop(db);
+    let store = open(&file);
+    let open = || store.open_absences(&Reader::server(), 0, 9).unwrap().len();
+    assert_eq!(open(), 2);
+    apply(
+        &store,
+        Record::AgentRemoved { agent: AgentId(1), incarnation: Incarnation(1), at_us: 9 },
+    );
+    assert_eq!(open(), 1);
 }

@@ -25,6 +25,7 @@ async fn filled() -> (World, String) {
         from_us: NOW_US,
         to_us: NOW_US + 6_000_000,
         found: Some(2),
+        lasting: None,
         detail: "not running".into(),
     };
     let events = vec![change("/etc/b", None, Some(&old), NOW_US + 2_500_000), gap(down)];

@@ -178,6 +178,7 @@ async fn stream_shows_gaps_and_removed_agents_only_in_scope() {
         from_us: NOW_US - 5,
         to_us: NOW_US,
         found: None,
+        lasting: None,
         detail: "a gap".into(),
     };
     world.events(2, vec![common::gap(gap)]).await;

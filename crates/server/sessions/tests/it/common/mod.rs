@@ -389,6 +389,7 @@ pub(crate) fn event(id: &str) -> SessionValue {
         from_us: 1,
         to_us: 2,
         found: None,
+        lasting: None,
         detail: String::new(),
     });
     SessionValue {

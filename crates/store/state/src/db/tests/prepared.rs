@@ -73,6 +73,7 @@ fn writes(store: &StateStore, n: u64) {
         from_us: at(n, 6),
         to_us: at(n, 7),
         found: None,
+        lasting: None,
         detail: String::new(),
     });
     let told = Record::ServerEvent { id: format!("s-{n}"), at_us: at(n, 7), body: gap.to_json() };
