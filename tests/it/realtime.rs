@@ -319,3 +319,27 @@ fn scan_below_prints_what_differs_from_the_baseline() {
     assert_eq!(code, 2);
     assert!(error.contains("elsewhere") && error.contains("does not watch it"), "{error}");
 }
+
+/// Large files are read one after the other. What else changes is told between two of them.
+#[test]
+fn change_does_not_wait_for_the_large_files_of_another() {
+    const LARGE_FILES: usize = 40;
+    let Some(place) = Place::new("realtime-large-files") else { return };
+    let (up, api) = place.up();
+    sh(&place, &format!("for i in $(seq {LARGE_FILES}); do truncate -s 128M large$i; done"));
+    let large = || told(&api).iter().filter(|(_, path)| path.contains("/large")).count();
+    eventually("a large file is on the server", || {
+        if large() > 0 { Ok(()) } else { Err("none".into()) }
+    });
+    sh(&place, "echo second > file");
+    let modified = ("modified".to_owned(), place.at("file"));
+    eventually("the change is on the server", || {
+        let told = told(&api);
+        if told.contains(&modified) { Ok(()) } else { Err(format!("{told:?}")) }
+    });
+    assert!(large() < LARGE_FILES, "the change waited for the large files");
+    eventually("the large files are on the server", || {
+        if large() == LARGE_FILES { Ok(()) } else { Err(format!("{}", large())) }
+    });
+    assert_eq!(up.stop(), 0);
+}

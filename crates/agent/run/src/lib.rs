@@ -17,6 +17,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 mod uptime;
+mod waking_sink;
 mod watching;
 
 use std::sync::Arc;

@@ -25,6 +25,7 @@ use crate::notes::{self, Alive};
 use crate::packages::{self, LookOutcome, Packages, Reading};
 use crate::shared::{Begin, ScanCommand, Shared};
 use crate::uptime::Uptime;
+use crate::waking_sink::WakingSink;
 use crate::watching;
 
 /// Interval at which the agent notes that it runs. A gap after a crash begins at the last note.
@@ -39,7 +40,7 @@ pub(super) struct Scanning {
     /// `None` if realtime detection is off.
     pub(super) realtime: Option<Realtime>,
     pub(super) baseline: QueueBaseline,
-    pub(super) sink: ExplainingSink<ScanSink>,
+    pub(super) sink: ExplainingSink<WakingSink<ScanSink>>,
     pub(super) packages: Packages,
     clock: Arc<dyn Clock>,
     pub(super) config: ScanConfig,
@@ -88,6 +89,7 @@ impl Scanning {
         let scanner = Scanner::new(settings.rules.clone(), options, clock.clone())?;
         let mut baseline = shared.queue.baseline(&shared.dataset)?;
         let sink = shared.queue.scan_sink(&shared.dataset, shared.names.clone())?;
+        let sink = WakingSink::new(sink, shared.clone());
         let explainer = Explainer::new(&settings.inventory.root, clock.clone());
         let mut sink = ExplainingSink::new(sink, explainer);
         // If the configuration of its groups is refused, the agent may watch less than it should;
@@ -378,7 +380,7 @@ impl Scanning {
     /// Stores the time at which the agent runs, and reports a jump of the wall clock as a gap. Does
     /// not store the time until the gap before this start is reported, so that a stop in between
     /// does not shorten that gap.
-    fn note_alive(&mut self) {
+    pub(super) fn note_alive(&mut self) {
         let now = (self.clock.now_us(), self.clock.monotonic());
         let wall = Duration::from_micros(now.0.abs_diff(self.seen.0));
         let passed = now.1.saturating_sub(self.seen.1);

@@ -21,6 +21,8 @@ const INTERVAL_REALTIME: Duration = Duration::from_hours(1);
 /// Shortest time between two notes of the state, so that a busy agent does not write them with each
 /// change.
 const NOTE_EVERY: Duration = Duration::from_secs(5);
+/// Interval at which gaps are reported and the state is noted while checks are due without a pause.
+const TELL_EVERY: Duration = Duration::from_millis(200);
 /// Interval of scans otherwise.
 const INTERVAL_SCAN: Duration = Duration::from_mins(5);
 
@@ -72,34 +74,36 @@ impl Scanning {
         if !self.whole {
             return;
         }
-        let mut changes = 0;
-        while !self.shared.cancel.is_cancelled() {
-            let found = match self.check_names() {
-                Some(found) => Some(found),
-                None => self.check_large_file(),
-            };
-            match found {
-                Some(found) => changes += found,
-                None => break,
+        let mut told = Instant::now();
+        while !self.shared.cancel.is_cancelled() && (self.check_names() || self.check_large_file())
+        {
+            // A flood may keep this loop busy for minutes.
+            if told.elapsed() >= TELL_EVERY {
+                self.report_findings();
+                self.note_alive();
+                self.note_watched();
+                told = Instant::now();
             }
         }
+        self.report_findings();
+    }
+
+    /// Reports what the checks found apart from changes.
+    fn report_findings(&mut self) {
         self.note_gaps();
         self.report_watch_gaps();
         self.report_transients(false);
-        if changes > 0 {
-            self.shared.report.notify_one();
-        }
     }
 
-    /// Checks the names that are due. Returns the number of changes; `None` if nothing was due.
-    fn check_names(&mut self) -> Option<u64> {
-        let realtime = self.realtime.as_mut()?;
+    /// Checks the names that are due. Returns false if there were none, or their check failed.
+    fn check_names(&mut self) -> bool {
+        let Some(realtime) = self.realtime.as_mut() else { return false };
         let checks = realtime.due_checks();
         if realtime.is_holding() {
             self.sink.explainer().note_transaction();
         }
         if checks.is_empty() {
-            return None;
+            return false;
         }
         self.shared.names.clear();
         let mut ports = ScanPorts {
@@ -111,20 +115,21 @@ impl Scanning {
         match self.scanner.check(&checks, &mut ports, &self.shared.cancel) {
             Ok(report) => {
                 realtime.checked(&report);
-                Some(report.counts.changes())
+                true
             }
             Err(problem) => {
                 realtime.failed();
                 self.check_failed(&problem);
-                None
+                false
             }
         }
     }
 
-    /// Reads a large file that waits. Names that become due are checked while it is read.
-    fn check_large_file(&mut self) -> Option<u64> {
-        let realtime = self.realtime.as_mut()?;
-        let check = realtime.due_large()?;
+    /// Reads a large file that waits. Names that become due are checked while it is read. Returns
+    /// false if none waits, or its check failed.
+    fn check_large_file(&mut self) -> bool {
+        let Some(realtime) = self.realtime.as_mut() else { return false };
+        let Some(check) = realtime.due_large() else { return false };
         let mut handles = realtime.handles();
         let mut ports = ScanPorts {
             baseline: &mut self.baseline,
@@ -135,13 +140,10 @@ impl Scanning {
         let checked =
             self.scanner.check_large(std::slice::from_ref(&check), &mut ports, &self.shared.cancel);
         realtime.large_checked(&check, checked.as_ref().ok());
-        match checked {
-            Ok(report) => Some(report.counts.changes()),
-            Err(problem) => {
-                self.check_failed(&problem);
-                None
-            }
+        if let Err(problem) = &checked {
+            self.check_failed(problem);
         }
+        checked.is_ok()
     }
 
     /// Returns true if a transaction of dpkg has ended since the last call. Only those are noticed
