@@ -195,3 +195,32 @@ fn up_reports_the_packages_of_the_given_system_root() {
     eventually("what changed arrives", || place.is_told(&api));
     assert_eq!(up.stop(), 0);
 }
+
+#[test]
+fn first_list_of_packages_is_no_change() {
+    let place = Deployment::looking("packages-first", "200ms");
+    let config = place.base.join("agent.toml");
+    let with = fs::read_to_string(&config).unwrap();
+    let without = with.replace("[inventory]\n", "[inventory]\npackages = false\n");
+    assert_ne!(with, without);
+    fs::write(&config, without).unwrap();
+    let (server, api) = place.server();
+    assert_eq!(place.enroll("first").0, 0);
+    let agent = place.agent();
+    agent.line("synchronised: ");
+    assert_eq!(agent.stop(), 0);
+
+    fs::write(&config, with).unwrap();
+    let agent = place.agent();
+    eventually("the gap of the restart is told", || {
+        let gaps = api.history("/coverage");
+        let down = gaps.iter().find(|gap| gap["kind"] == "agent_down");
+        let found = down.map(|gap| gap["found"].as_u64());
+        if found == Some(Some(0)) { Ok(()) } else { Err(format!("{found:?}")) }
+    });
+    eventually("the packages are on the server", || {
+        let number = api.all("/states/inventory-packages").len();
+        if number == 2 { Ok(()) } else { Err(format!("{number}")) }
+    });
+    assert_eq!((agent.stop(), server.stop()), (0, 0));
+}

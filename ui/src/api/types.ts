@@ -154,7 +154,7 @@ export interface Cause {
   package?: { name: string; version?: string; previous_version?: string };
   /** True if the content is what the package installed. */
   content_matches?: boolean;
-  /** True if a process of the tool made the change. */
+  /** True if a process of the tool was seen making the change. */
   writer_matches?: boolean;
 }
 

@@ -115,7 +115,9 @@ impl Explainer {
             cause.package.as_ref().is_some_and(|package| package.version == version)
         };
         let known = self.causes.get(name).map(|(cause, _)| cause).filter(|cause| is_version(cause));
-        known.cloned().or_else(|| self.cause_by_log(name, version))
+        // Nobody was seen writing the package's entry in the database.
+        let known = known.map(|cause| Cause { writer_matches: false, ..cause.clone() });
+        known.or_else(|| self.cause_by_log(name, version))
     }
 
     fn cause_by_log(&mut self, name: &str, version: &str) -> Option<Cause> {
@@ -301,7 +303,8 @@ impl Explainer {
         }
         let first_us = self.log.transaction_us(at_us).unwrap_or(at_us);
         let tool = Tool { name: "dpkg", id: transaction_id(first_us) };
-        Some(self.by_package(change, Some(package), tool, true))
+        let cause = self.by_package(change, Some(package), tool, true);
+        Some(Cause { writer_matches: false, ..cause })
     }
 
     /// Returns the only package that the log installs or removes near a time.

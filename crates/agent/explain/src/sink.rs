@@ -54,7 +54,8 @@ impl<S: Sink> ExplainingSink<S> {
         }
         for change in batch.iter_mut().filter_map(change_mut) {
             if change.cause.is_none() && is_unnoticed_removal(change) {
-                change.cause = cause_above(&removed, &change.key.directory);
+                let cause = cause_above(&removed, &change.key.directory);
+                change.cause = cause.map(|cause| without_writer(&cause));
             }
         }
     }
@@ -65,6 +66,11 @@ impl<S: Sink> ExplainingSink<S> {
 fn is_unnoticed_removal(change: &Change) -> bool {
     let noticed = change.seen.as_ref().is_some_and(|seen| seen.notices > 0);
     change.kind == ChangeKind::Deleted && !noticed
+}
+
+/// Returns the cause for a change that nobody was seen making.
+fn without_writer(cause: &Cause) -> Arc<Cause> {
+    Arc::new(Cause { writer_matches: false, ..cause.clone() })
 }
 
 /// Returns the cause of the closest removed directory at or above a path.

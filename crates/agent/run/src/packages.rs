@@ -192,9 +192,10 @@ impl Packages {
         let mut plan = host::plan(&baseline, inventory, report.then_some(now_us));
         explain(&mut plan, explainer);
         let detail = "the package database can be read again; all packages were compared";
-        let closed = self.end(detail, now_us, Some(plan.changes()));
+        let changes = if report { plan.changes() } else { 0 };
+        let closed = self.end(detail, now_us, report.then_some(changes));
         let changed = self.commit(&plan, closed.as_slice())?;
-        self.changes += plan.changes();
+        self.changes += changes;
         let settled = stamp.is_settled(now_us);
         let packages = inventory.packages.len() as u64;
         let next = LastScan {

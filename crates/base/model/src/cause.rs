@@ -46,7 +46,7 @@ pub struct Cause {
     /// True if the content is what the package installed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub content_matches: bool,
-    /// True if a process of the tool made the change.
+    /// True if a process of the tool was seen making the change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writer_matches: bool,
 }
