@@ -320,7 +320,7 @@ fn scan_below_prints_what_differs_from_the_baseline() {
     assert!(error.contains("elsewhere") && error.contains("does not watch it"), "{error}");
 }
 
-/// Large files are read one after the other. What else changes is told between two of them.
+/// Large files are read one after the other. Other changes are reported between two of them.
 #[test]
 fn change_does_not_wait_for_the_large_files_of_another() {
     const LARGE_FILES: usize = 40;

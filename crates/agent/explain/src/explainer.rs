@@ -115,7 +115,7 @@ impl Explainer {
             cause.package.as_ref().is_some_and(|package| package.version == version)
         };
         let known = self.causes.get(name).map(|(cause, _)| cause).filter(|cause| is_version(cause));
-        // Nobody was seen writing the package's entry in the database.
+        // No process was seen writing the package's entry in the database.
         let known = known.map(|cause| Cause { writer_matches: false, ..cause.clone() });
         known.or_else(|| self.cause_by_log(name, version))
     }

@@ -68,7 +68,7 @@ fn is_unnoticed_removal(change: &Change) -> bool {
     change.kind == ChangeKind::Deleted && !noticed
 }
 
-/// Returns the cause for a change that nobody was seen making.
+/// Returns the cause for a change whose writer was not seen.
 fn without_writer(cause: &Cause) -> Arc<Cause> {
     Arc::new(Cause { writer_matches: false, ..cause.clone() })
 }

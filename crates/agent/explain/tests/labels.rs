@@ -213,7 +213,7 @@ fn scan_needs_a_line_of_the_log_near_the_change() {
     let cause = system.explain(&system.created("usr/bin/tool", None));
     assert_eq!((cause.kind, &*cause.tool), (CauseKind::Package, "dpkg"));
     assert!(cause.id.starts_with("dpkg-2"), "{}", cause.id);
-    assert!(cause.content_matches && !cause.writer_matches, "nobody was seen writing");
+    assert!(cause.content_matches && !cause.writer_matches, "no writer was seen");
     let cause = system.explain(&system.created("usr/bin/planted", None));
     assert_eq!(cause, Cause::default());
     system.log(&["upgrade other:all 1 2"]);

@@ -1,4 +1,4 @@
-//! Whether the server knows which gaps are open on this agent.
+//! The note that the server knows which gaps are open on this agent.
 //!
 //! It may not know after the agent's database was lost, after the server's was, and after an upgrade
 //! from a version that reported a gap at its end only. The agent then reports the start of each open

@@ -206,7 +206,7 @@ fn absences_are_listed_without_the_gaps_of_agents() {
 /// # Panics
 /// If the store does not keep its promise.
 #[test]
-fn late_changes_arrived_after_the_opening_and_were_found_before_the_end() {
+fn late_changes_are_those_that_arrived_during_the_absence() {
     let store = open();
     let late = |agent, opening: &str, to_us| {
         store.late_changes(&Reader::server(), AgentId(agent), opening, to_us).unwrap()
