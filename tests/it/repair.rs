@@ -142,6 +142,48 @@ fn changes_while_agent_db_was_lost_are_reported_as_changes() {
     assert_eq!(server.stop(), 0);
 }
 
+/// The agent no longer knows which gaps it reported. One of them is over, the other is not.
+#[test]
+fn open_gaps_are_right_after_agent_db_was_lost() {
+    let deployment = Deployment::new("lost-gaps");
+    let config = deployment.base.join("agent.toml");
+    let mut text = fs::read_to_string(&config).unwrap();
+    let root = |name: &str| deployment.base.join(name);
+    for name in ["over", "gone"] {
+        fs::create_dir(root(name)).unwrap();
+        text.push_str(&format!("[[watch]]\npath = {:?}\n", root(name)));
+    }
+    fs::write(&config, text).unwrap();
+    let (server, api) = deployment.server();
+    assert_eq!(deployment.enroll("lost").0, 0);
+    let agent = deployment.agent();
+    agent.line("synchronised: ");
+    let open = || -> Vec<String> {
+        let gaps = api.history("/coverage?open=true");
+        gaps.iter().map(|gap| gap["path"].as_str().unwrap().to_owned()).collect()
+    };
+    for name in ["over", "gone"] {
+        fs::rename(root(name), root(&format!("{name}-away"))).unwrap();
+    }
+    api.rescan("001");
+    eventually("two gaps are open", || {
+        let open = open();
+        if open.len() == 2 { Ok(()) } else { Err(format!("{open:?}")) }
+    });
+    assert_eq!(agent.stop(), 0);
+
+    deployment.lose(&["agent.db"]);
+    fs::rename(root("over-away"), root("over")).unwrap();
+    let agent = deployment.agent();
+    eventually("the one that is not over is open", || {
+        let open = open();
+        let rebuilt = gaps(&api, "001").contains(&"database_rebuilt".to_owned());
+        let right = rebuilt && open == [root("gone").to_str().unwrap()];
+        if right { Ok(()) } else { Err(format!("{rebuilt} {open:?}")) }
+    });
+    assert_eq!((agent.stop(), server.stop()), (0, 0));
+}
+
 /// Returns the files of the agent's database.
 fn database(deployment: &Deployment) -> Vec<PathBuf> {
     let entries = fs::read_dir(deployment.base.join("agent")).unwrap().map(|e| e.unwrap().path());

@@ -35,22 +35,25 @@ impl Gaps {
         self.open.values().map(|(gap, _)| gap.clone()).collect()
     }
 
-    /// Records that a gap was met. Returns the event to report if the gap is new or its kind has
-    /// changed.
-    pub(crate) fn record_gap(&mut self, gap: Gap) -> Option<Coverage> {
+    /// Records that a gap was met. Returns the events to report: its start if it is new; if its kind
+    /// has changed, the end of what it was before that.
+    pub(crate) fn record_gap(&mut self, gap: Gap) -> Vec<Coverage> {
         if let Some((known, met)) = self.open.get_mut(&gap.path)
             && known.kind == gap.kind
         {
             *met = self.scan;
             known.detail = gap.detail;
-            return None;
+            return Vec::new();
         }
-        let known = self.open.len() < GAPS_MAX || self.open.contains_key(&gap.path);
+        let former = self.open.remove(&gap.path);
+        let former = former
+            .map(|(former, _)| end(&former, gap.since_us, None, "there is another reason now"));
+        let known = self.open.len() < GAPS_MAX;
         let event = start(&gap, known);
         if known {
             self.open.insert(gap.path.clone(), (gap, self.scan));
         }
-        Some(event)
+        former.into_iter().chain([event]).collect()
     }
 
     /// Returns the starts of all open gaps, to be reported again.
@@ -126,6 +129,8 @@ fn over_text(kind: GapKind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use model::CoverageKind;
+
     use super::*;
 
     fn gap(path: &[u8], kind: GapKind, since_us: u64) -> Gap {
@@ -136,14 +141,35 @@ mod tests {
     fn gap_is_reported_when_it_opens_and_when_it_closes() {
         let mut gaps = Gaps::default();
         gaps.begin_scan();
-        assert!(gaps.record_gap(gap(b"/mnt", GapKind::Missing, 5)).is_some());
+        assert!(gaps.record_gap(gap(b"/mnt", GapKind::Missing, 5)).len() == 1);
         gaps.begin_scan();
-        assert!(gaps.record_gap(gap(b"/mnt", GapKind::Missing, 6)).is_none());
+        assert!(gaps.record_gap(gap(b"/mnt", GapKind::Missing, 6)).is_empty());
         assert!(gaps.close_below(b"/mnt", 7, 0).is_empty(), "still met");
         gaps.begin_scan();
         let over = gaps.close_below(b"/mnt", 8, 3);
         assert_eq!((over[0].from_us, over[0].to_us, over[0].found), (5, 8, Some(3)));
         assert!(gaps.list().is_empty());
+    }
+
+    #[test]
+    fn another_kind_ends_the_gap_and_opens_a_new_one() {
+        let mut gaps = Gaps::default();
+        gaps.record_gap(gap(b"/mnt", GapKind::Missing, 5));
+        let events = gaps.record_gap(gap(b"/mnt", GapKind::Unreadable, 7));
+        let [over, new] = &events[..] else { panic!("{events:?}") };
+        assert_eq!((over.kind, over.from_us, over.to_us), (CoverageKind::RootGone, 5, 7));
+        assert_eq!((new.kind, new.from_us), (CoverageKind::Unreadable, 7));
+        let (over, new) = (over.lasting.as_ref().unwrap(), new.lasting.as_ref().unwrap());
+        assert_eq!((&over.gap, over.open, new.open), (&new.gap, false, true));
+    }
+
+    #[test]
+    fn gap_outside_all_roots_ends() {
+        let mut gaps = Gaps::default();
+        gaps.restore(vec![gap(b"/a/x", GapKind::Missing, 1), gap(b"/ab", GapKind::Missing, 2)]);
+        let over = gaps.close_outside(&[b"/a", b"/c"], 9);
+        assert_eq!((over.len(), &*over[0].path, over[0].to_us), (1, "/ab", 9));
+        assert_eq!(gaps.list()[0].path, b"/a/x");
     }
 
     #[test]

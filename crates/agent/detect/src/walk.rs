@@ -417,10 +417,8 @@ impl<'c, 'a> Walk<'c, 'a> {
         detail: String,
     ) -> Result<(), ScanError> {
         let gap = Gap { path: path.to_vec(), kind, since_us: self.cx.clock.now_us(), detail };
-        match self.cx.gaps.record_gap(gap) {
-            Some(coverage) => self.cx.writer.push(Op::Coverage(coverage)),
-            None => Ok(()),
-        }
+        let events = self.cx.gaps.record_gap(gap);
+        events.into_iter().try_for_each(|event| self.cx.writer.push(Op::Coverage(event)))
     }
 
     /// Returns true if the depth limit allows entering the subdirectories of the directory that is

@@ -41,6 +41,7 @@ mod hand_off_model;
 mod head;
 mod inner;
 mod job;
+pub mod known_gaps;
 mod lease;
 mod open;
 mod options;

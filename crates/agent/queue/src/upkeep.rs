@@ -13,6 +13,7 @@ use crate::error::QueueError;
 use crate::events::{event_gap, event_time_us};
 use crate::files::{file_bytes, with_suffix};
 use crate::inner::Inner;
+use crate::known_gaps;
 use crate::schema;
 use crate::space::{Folded, Size, fold, fold_as_far_as_possible, vacuum};
 use crate::writer::{Writer, roll_back_open};
@@ -316,6 +317,8 @@ impl Oldest {
         conn.execute("DELETE FROM event WHERE seq <= ?1", [self.last_seq])?;
         let before = schema::meta(conn, schema::META_DROPPED)?.unwrap_or(0);
         schema::set_meta(conn, schema::META_DROPPED, before + self.count as i64)?;
+        // The start of a gap may be appended again after its end.
+        known_gaps::forget(conn)?;
         let mut keep = conn.prepare("INSERT INTO event(dataset, body) VALUES(?1, ?2)")?;
         self.kept.into_iter().try_for_each(|gap| keep.execute(gap).map(drop))
     }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use detect::{Progress, RootState, ScanReport};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::timestamp;
 use service::Console;
 
 /// Interval at which the progress bar is drawn.
@@ -104,42 +103,4 @@ impl Drop for ShownProgress {
             let _ = drawer.join();
         }
     }
-}
-
-/// Returns lines about an agent's database.
-pub fn queue_text(status: &queue::DatabaseSummary) -> String {
-    let mut text = String::new();
-    let time = |us: Option<u64>| us.map_or_else(|| "never".into(), timestamp::micros);
-    for d in &status.datasets {
-        let _ = writeln!(
-            text,
-            "{}: {} items, {} pending{}, {} refused; last acknowledged {}",
-            d.name,
-            d.items,
-            d.pending,
-            d.oldest_pending_us
-                .map(|us| format!(" (oldest {})", timestamp::micros(us)))
-                .unwrap_or_default(),
-            d.exceptions,
-            time(d.last_cycle_us),
-        );
-    }
-    let _ = writeln!(
-        text,
-        "events: {} queued{}, {} dropped",
-        status.events,
-        status
-            .oldest_event_us
-            .map(|us| format!(" (oldest {})", timestamp::micros(us)))
-            .unwrap_or_default(),
-        status.events_dropped
-    );
-    let _ = writeln!(
-        text,
-        "agent.db: {} bytes, write-ahead log {} bytes; {}",
-        status.file_bytes,
-        status.wal_bytes,
-        if status.closed { "closed cleanly" } else { "in use, or not closed cleanly" },
-    );
-    text
 }

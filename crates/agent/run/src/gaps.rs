@@ -3,8 +3,8 @@
 
 use detect::Gap;
 use model::EventBody;
-use queue::QueueError;
-use tracing::{error, warn};
+use queue::{QueueError, known_gaps};
+use tracing::warn;
 
 use crate::notes;
 use crate::scan::Scanning;
@@ -18,7 +18,7 @@ pub(super) fn restore(
     new_database: bool,
 ) -> Result<Vec<Gap>, QueueError> {
     if new_database {
-        sync::known_gaps::set_known(&shared.queue)?;
+        known_gaps::set_known(&shared.queue)?;
     }
     let gaps = notes::gaps(&shared.queue)?;
     scanner.restore_gaps(gaps.clone());
@@ -40,26 +40,19 @@ impl Scanning {
     }
 
     /// Reports the open gaps again if the server may not know them.
-    pub(super) fn report_open_gaps(&self) {
-        if let Err(e) = self.try_report_open_gaps() {
-            error!("agent's queue: {e}");
-        }
-    }
-
-    fn try_report_open_gaps(&self) -> Result<(), QueueError> {
+    pub(super) fn report_open_gaps(&self) -> Result<(), QueueError> {
         let queue = &self.shared.queue;
-        if sync::known_gaps::are_known(queue)? {
+        if known_gaps::are_known(queue)? {
             return Ok(());
         }
-        let starts = self.scanner.gap_starts();
-        let starts: Vec<Vec<u8>> =
-            starts.into_iter().map(|start| EventBody::of_coverage(start).to_json()).collect();
+        let starts = self.scanner.gap_starts().into_iter();
+        let starts: Vec<_> = starts.map(|gap| EventBody::of_coverage(gap).to_json()).collect();
         if !starts.is_empty() {
             queue.append_events(&self.shared.dataset, starts)?;
         }
         self.packages.report_open_gap()?;
         self.shared.report.notify_one();
         // After a kill before this note they are reported once more.
-        sync::known_gaps::set_known(queue)
+        known_gaps::set_known(queue)
     }
 }

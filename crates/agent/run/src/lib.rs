@@ -16,7 +16,6 @@ mod shared;
 mod start;
 #[cfg(test)]
 mod tests;
-mod uptime;
 mod waking_sink;
 mod watching;
 
@@ -36,7 +35,7 @@ use tracing::warn;
 pub use config::{
     AgentSettings, InventoryConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig,
 };
-pub use display::{ShownProgress, print_scan, queue_text, show_progress};
+pub use display::{ShownProgress, print_scan, show_progress};
 pub use notes::{last_scan, last_scan_line, realtime_status};
 pub use realtime::RealtimeStatus;
 pub use shared::EndReason;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use env::uptime::Uptime;
 use queue::{Queue, QueueError};
 use realtime::RealtimeStatus;
 use sha2::{Digest as _, Sha256};
 
 use crate::datasets::DatasetKind;
-use crate::uptime::Uptime;
 
 /// Time at which the agent was last known to run, microseconds since the epoch, decimal.
 const ALIVE: &str = "agent.alive_us";

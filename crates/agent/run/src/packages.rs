@@ -277,39 +277,26 @@ impl Packages {
 
     /// Reports the start of the gap again, if one is open.
     pub(super) fn report_open_gap(&self) -> Result<(), QueueError> {
-        match &self.last.gap {
-            Some(gap) => {
-                let start = self.start(gap);
-                self.queue.apply_documents(&self.dataset, &[], &[start]).map(drop)
-            }
-            None => Ok(()),
-        }
+        let Some(gap) = &self.last.gap else { return Ok(()) };
+        self.queue.apply_documents(&self.dataset, &[], &[self.start(gap)]).map(drop)
     }
 
     fn start(&self, gap: &OpenGap) -> EventBody {
-        EventBody::of_coverage(Coverage {
-            kind: gap.kind,
-            path: self.path(),
-            from_us: gap.since_us,
-            to_us: gap.since_us,
-            found: None,
-            lasting: Some(LastingGap::start(GAP_ID)),
-            detail: gap.detail.clone(),
-        })
+        let lasting = LastingGap::start(GAP_ID);
+        EventBody::of_coverage(self.coverage(gap, lasting, gap.since_us, &gap.detail))
     }
 
     /// Returns the end of the gap, if one is open.
     fn end(&self, detail: &str, now_us: u64, found: Option<u64>) -> Option<EventBody> {
         let gap = self.last.gap.as_ref()?;
-        Some(EventBody::of_coverage(Coverage {
-            kind: gap.kind,
-            path: self.path(),
-            from_us: gap.since_us,
-            to_us: now_us,
-            found,
-            lasting: Some(LastingGap::end(GAP_ID)),
-            detail: detail.into(),
-        }))
+        let end = self.coverage(gap, LastingGap::end(GAP_ID), now_us, detail);
+        Some(EventBody::of_coverage(Coverage { found, ..end }))
+    }
+
+    fn coverage(&self, gap: &OpenGap, lasting: LastingGap, to_us: u64, detail: &str) -> Coverage {
+        let (path, detail) = (self.path(), detail.to_owned());
+        let &OpenGap { kind, since_us: from_us, .. } = gap;
+        Coverage { kind, path, from_us, to_us, found: None, lasting: Some(lasting), detail }
     }
 
     /// Removes all packages without events, because packages are no longer watched.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use detect::{Gap, Progress, ScanBudget, ScanError, ScanOptions, ScanPorts, ScanReport, Scanner};
 use env::clock::Clock;
+use env::uptime::Uptime;
 use explain::{Explainer, ExplainingSink};
 use link::ControlOutcome;
 use model::{Coverage, CoverageKind};
@@ -24,7 +25,6 @@ use crate::gaps;
 use crate::notes::{self, Alive};
 use crate::packages::{self, LookOutcome, Packages, Reading};
 use crate::shared::{Begin, ScanCommand, Shared};
-use crate::uptime::Uptime;
 use crate::waking_sink::WakingSink;
 use crate::watching;
 
@@ -166,7 +166,6 @@ impl Scanning {
         let mut look = Instant::now() + self.packages.interval();
         loop {
             self.note_alive();
-            self.report_open_gaps();
             self.sink.explainer().tidy();
             self.run_due_checks();
             if self.has_transaction_ended() {
@@ -410,7 +409,7 @@ impl Scanning {
             };
             queue.append_coverage(&self.shared.dataset, gap)
         });
-        if let Err(e) = noted {
+        if let Err(e) = noted.and_then(|()| self.report_open_gaps()) {
             error!("agent's queue: {e}");
         }
     }

@@ -17,11 +17,11 @@ use link::json::ConfigAnswer;
 use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
 use model::{Coverage, CoverageKind, Dataset};
 use parking_lot::Mutex;
-use queue::{Queue, QueueError};
+use queue::{Queue, QueueError, known_gaps};
 use tracing::{info, warn};
 
 use crate::syncer::{Syncer, blocking, session_number};
-use crate::{SyncError, backoff, enroll, known_gaps};
+use crate::{SyncError, backoff, enroll};
 
 /// Note: id of the store that this agent reports to.
 const NOTE_STORE: &str = "sync.store";

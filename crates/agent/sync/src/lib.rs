@@ -23,7 +23,6 @@ mod documents;
 mod enroll;
 mod error;
 mod identity;
-pub mod known_gaps;
 mod lost;
 mod machine;
 mod pace;

@@ -327,6 +327,7 @@ impl Syncer {
             let mut settled = AnswerOutcome { gaps: gaps.len(), restamped: false };
             for gap in gaps {
                 queue.append_coverage(&dataset, gap)?;
+                queue::known_gaps::set_unknown(&queue)?;
             }
             if let Some(lease) = draft.lease {
                 settled.restamped = queue.ack(lease, &skips)?.restamped > 0;

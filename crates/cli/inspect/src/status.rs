@@ -47,7 +47,7 @@ fn status(path: &Path, own: Option<(&OwnView, bool)>, as_json: bool) -> anyhow::
         return Ok(());
     }
     let mut text = own.map(|(own, _)| format!("{own}\n")).unwrap_or_default();
-    text.push_str(&run::queue_text(&status));
+    text.push_str(&queue_text(&status));
     text.push_str(&settings_text(&status, &readers));
     if let Some(scan) = scan {
         let _ = writeln!(text, "{}", run::last_scan_line(&scan));
@@ -95,4 +95,42 @@ fn settings_text(status: &DatabaseSummary, readers: &[ReaderProcess]) -> String 
 fn word(option: impl serde::Serialize) -> String {
     let value = serde_json::to_value(option).ok();
     value.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// Returns lines about an agent's database.
+fn queue_text(status: &DatabaseSummary) -> String {
+    let mut text = String::new();
+    let time = |us: Option<u64>| us.map_or_else(|| "never".into(), timestamp::micros);
+    for d in &status.datasets {
+        let _ = writeln!(
+            text,
+            "{}: {} items, {} pending{}, {} refused; last acknowledged {}",
+            d.name,
+            d.items,
+            d.pending,
+            d.oldest_pending_us
+                .map(|us| format!(" (oldest {})", timestamp::micros(us)))
+                .unwrap_or_default(),
+            d.exceptions,
+            time(d.last_cycle_us),
+        );
+    }
+    let _ = writeln!(
+        text,
+        "events: {} queued{}, {} dropped",
+        status.events,
+        status
+            .oldest_event_us
+            .map(|us| format!(" (oldest {})", timestamp::micros(us)))
+            .unwrap_or_default(),
+        status.events_dropped
+    );
+    let _ = writeln!(
+        text,
+        "agent.db: {} bytes, write-ahead log {} bytes; {}",
+        status.file_bytes,
+        status.wal_bytes,
+        if status.closed { "closed cleanly" } else { "in use, or not closed cleanly" },
+    );
+    text
 }

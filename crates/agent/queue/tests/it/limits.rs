@@ -9,7 +9,7 @@ use crate::common::{
 };
 use model::document::NoNames;
 use model::{Coverage, CoverageKind, EventBody, Op, Sink as _};
-use queue::{Queue, QueueOptions, Transaction};
+use queue::{Queue, QueueOptions, Transaction, known_gaps};
 
 fn body(event: &queue::QueuedEvent) -> EventBody {
     serde_json::from_slice(&event.body).unwrap()
@@ -37,7 +37,9 @@ fn oldest_events_over_the_limit_are_dropped_and_reported() {
         detail: "not mounted".into(),
     };
     queue.append_coverage(&files(), gone.clone()).unwrap();
+    known_gaps::set_known(&queue).unwrap();
     let appended = storm(&queue, 60);
+    assert!(!known_gaps::are_known(&queue).unwrap(), "the open gaps are to be reported again");
     let status = queue.status().unwrap();
     assert!(status.bytes <= 2_200_000, "{status:?}");
     assert!(status.events_dropped > 0);

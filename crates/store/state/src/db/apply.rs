@@ -14,12 +14,12 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 use super::event_time::{EventTime, received_us};
 use super::extract::{Columns, EventColumns};
 use super::kinds;
-use super::packed::Packed;
 use super::replay;
 use super::sessions::SessionStatus;
 use super::statements::{Found, Put, Statements, store};
 use super::transaction_cache::{Collection, TransactionCache};
 use crate::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX, SESSION_ID_BYTES_MAX};
+use sqlite::Packed;
 
 /// The reason why an attempt ended.
 pub(super) enum Failure {

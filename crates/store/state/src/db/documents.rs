@@ -6,7 +6,6 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use sha1::{Digest, Sha1};
 
 use super::StateStore;
-use super::packed::{Packed, Unpacked, unpacked_sql};
 use crate::error::{Context, StateError};
 use crate::limits::{CONDITION_DEPTH_MAX, CONDITION_TESTS_MAX, PAGE_ITEMS_MAX};
 use crate::query::{
@@ -14,6 +13,7 @@ use crate::query::{
     StoredDocument,
 };
 use sqlite::Reader;
+use sqlite::{Packed, Unpacked, unpacked_sql};
 
 impl StateStore {
     /// Returns one document.

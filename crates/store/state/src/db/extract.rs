@@ -361,10 +361,11 @@ impl<'a> EventColumns<'a> {
             .any(|absence| self.gap_kind() == Some(absence.name()))
     }
 
-    /// Returns true if the agent's database was rebuilt, so that it no longer knows which gaps it
-    /// reported.
-    pub(crate) fn is_rebuilt(&self) -> bool {
-        self.gap_kind() == Some(CoverageKind::DatabaseRebuilt.name())
+    /// Returns true if the agent has lost events, or has forgotten which gaps it reported.
+    pub(crate) fn has_lost_gaps(&self) -> bool {
+        [CoverageKind::DatabaseRebuilt, CoverageKind::EventsDropped]
+            .iter()
+            .any(|lost| self.gap_kind() == Some(lost.name()))
     }
 
     fn gap_kind(&self) -> Option<&str> {

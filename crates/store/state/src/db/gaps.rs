@@ -4,11 +4,11 @@
 //! [`EventKind::EndedGap`] from then on. Its body never changes. The absence of an agent, which the
 //! server reports, ends with the next event that reports an absence as a whole. A gap that the agent
 //! reports ends with the event that names its id, or with a report that the agent's database was
-//! rebuilt: the agent then reports again which gaps are open. All gaps end with the agent's life.
-//! Their times are not compared, because they may be of different clocks.
+//! rebuilt or that it dropped events: the agent then reports again which gaps are open. All gaps end
+//! with the agent's life. Their times are not compared, because they may be of different clocks.
 
 use model::AgentId;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, ToSql, params};
 
 use super::StateStore;
 use super::apply::Applier;
@@ -104,8 +104,8 @@ impl Applier<'_> {
         if event.is_absence() {
             self.end_gap(agent, ABSENCE)?;
         }
-        if event.is_rebuilt() {
-            self.end_gaps(agent, "gap <> ''")?;
+        if event.has_lost_gaps() {
+            self.end_gaps("agent = ?1 AND gap <> ''", params![agent.0])?;
         }
         match event.lasting_gap() {
             Some((gap, true)) if agent != AgentId::SERVER => {
@@ -138,7 +138,7 @@ impl Applier<'_> {
 
     /// Ends all gaps of the agent.
     pub(super) fn end_all_gaps(&mut self, agent: AgentId) -> rusqlite::Result<()> {
-        self.end_gaps(agent, "1")
+        self.end_gaps("agent = ?1", params![agent.0])
     }
 
     fn number_of_open_gaps(&self, agent: AgentId) -> rusqlite::Result<i64> {
@@ -149,21 +149,14 @@ impl Applier<'_> {
 
     /// Ends one gap, if it is open.
     fn end_gap(&mut self, agent: AgentId, gap: &str) -> rusqlite::Result<()> {
-        let open: Option<i64> = self
-            .db
-            .prepare_cached("DELETE FROM open_gap WHERE agent = ?1 AND gap = ?2 RETURNING number")?
-            .query_row(params![agent.0, gap], |r| r.get(0))
-            .optional()?;
-        open.map_or(Ok(()), |number| self.has_ended(number))
+        self.end_gaps("agent = ?1 AND gap = ?2", params![agent.0, gap])
     }
 
-    fn end_gaps(&mut self, agent: AgentId, which: &str) -> rusqlite::Result<()> {
-        let sql = format!("DELETE FROM open_gap WHERE agent = ?1 AND {which} RETURNING number");
-        let open: Vec<i64> = self
-            .db
-            .prepare_cached(&sql)?
-            .query_map([agent.0], |r| r.get(0))?
-            .collect::<Result<_, _>>()?;
+    fn end_gaps(&mut self, which: &str, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
+        let sql = format!("DELETE FROM open_gap WHERE {which} RETURNING number");
+        let mut delete = self.db.prepare_cached(&sql)?;
+        let open: Vec<i64> = delete.query_map(values, |r| r.get(0))?.collect::<Result<_, _>>()?;
+        drop(delete);
         open.into_iter().try_for_each(|number| self.has_ended(number))
     }
 

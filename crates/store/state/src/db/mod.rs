@@ -17,7 +17,6 @@ mod extract;
 mod fleet;
 mod gaps;
 mod kinds;
-mod packed;
 mod quarantine;
 mod ranges;
 mod replay;

@@ -7,9 +7,9 @@ use rusqlite::{CachedStatement, Connection, params_from_iter};
 
 use super::StateStore;
 use super::documents::collection;
-use super::packed::Unpacked;
 use crate::error::{Context, StateError};
 use sqlite::Reader;
+use sqlite::Unpacked;
 
 impl StateStore {
     /// Visits id, version and checksum of every document whose id is lower-case hex of 16 to 64

@@ -4,7 +4,7 @@
 use model::{AgentId, Dataset, SessionRecord, SkipReason, Skipped, Write};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::packed::Packed;
+use sqlite::Packed;
 
 /// The document's and the tombstone's version; either may be null.
 const VERSIONS: &str = "SELECT

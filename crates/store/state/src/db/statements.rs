@@ -3,7 +3,7 @@
 use rusqlite::{CachedStatement, Connection, params};
 
 use super::extract::Columns;
-use super::packed::Packed;
+use sqlite::Packed;
 
 const FIND: &str = "SELECT number, version, length(body), path = ?3 FROM document
     WHERE collection = ?1 AND id = ?2";

@@ -4,13 +4,11 @@
 mod prepared;
 
 use std::path::Path;
-use std::sync::Arc;
 
-use ::model::{AgentId, Dataset, Position};
+use ::model::Position;
 use tempfile::TempDir;
 
 use super::*;
-use crate::DocumentQuery;
 use records::{document, session};
 
 struct Fresh {
@@ -40,14 +38,6 @@ fn apply(store: &StateStore, record: Record) -> Applied {
     store.apply(&[(next, record)]).unwrap().remove(0)
 }
 
-/// Returns the paths of an agent's documents.
-fn paths(store: &StateStore, agent: u32) -> Vec<String> {
-    let query = DocumentQuery::new(AgentId(agent), Dataset::fim_files());
-    let page = store.documents(&Reader::server(), &DocumentQuery { limit: 10_000, ..query });
-    let body = |body: &[u8]| serde_json::from_slice::<::model::FileDocument>(body).unwrap();
-    page.unwrap().items.iter().map(|item| body(&item.body).file.path).collect()
-}
-
 #[test]
 fn checkpoint_returns_the_position_it_completed() {
     let store = fresh();
@@ -64,53 +54,6 @@ fn checkpoint_returns_the_position_it_completed() {
     assert_eq!(seen(&snapshot), 1);
     drop(snapshot);
     assert_eq!(store.checkpoint().unwrap(), Position(3));
-}
-
-#[test]
-fn wal_restarts_after_a_checkpoint() {
-    let store = fresh();
-    let log = store.file.with_extension("db-wal");
-    let mut largest = 0;
-    for n in 1..=40 {
-        let writes = (0..50).map(|f| document(&format!("/{f}"), n, |_| ())).collect();
-        apply(&store, session(1, n, writes));
-        store.checkpoint().unwrap();
-        let bytes = std::fs::metadata(&log).unwrap().len();
-        if n == 5 {
-            largest = bytes * 2;
-        }
-        assert!(n < 5 || bytes <= largest, "{bytes} after {n} rounds");
-    }
-}
-
-#[test]
-fn backup_under_writes_is_a_consistent_snapshot() {
-    let store = Arc::new(fresh());
-    let dir = tempfile::tempdir().unwrap();
-    for n in 1..=20 {
-        let writes = (0..40).map(|f| document(&format!("/{n}/{f}"), 1, |_| ())).collect();
-        apply(&store, session(1, n, writes));
-    }
-    let writer = {
-        let store = Arc::clone(&store);
-        std::thread::spawn(move || {
-            for n in 21..=60 {
-                // Each session replaces what it adds: the number of documents identifies the
-                // moment.
-                let writes = vec![document(&format!("/x/{n}"), 1, |_| ())];
-                apply(&store, session(1, n, writes));
-            }
-        })
-    };
-    let file = dir.path().join("copy.db");
-    store.backup_to(&file).unwrap();
-    writer.join().unwrap();
-    let copy = open(&file);
-    let position = copy.applied().unwrap().0;
-    assert!((20..=60).contains(&position));
-    assert_eq!(paths(&copy, 1).len() as u64, 800 + position - 20);
-    let error = store.backup_to(&file).unwrap_err();
-    assert!(error.to_string().contains("copy.db"), "{error}");
 }
 
 /// Returns positions and lengths of the records set aside.
@@ -150,29 +93,6 @@ fn quarantine_after_a_restore_gets_its_own_event_id() {
     store.quarantine(Position(1), b"after", "no record").unwrap();
     assert_eq!(store.counts(&Reader::server()).unwrap().events, 2, "each has an id of its own");
     assert_eq!(set_aside(&file), [(1, 5)], "the newest of a position is kept");
-}
-
-#[test]
-fn readers_never_see_part_of_a_batch() {
-    let store = Arc::new(fresh());
-    let dataset = Dataset::fim_files();
-    let writer = {
-        let store = Arc::clone(&store);
-        std::thread::spawn(move || {
-            for n in 1..=50 {
-                let both =
-                    vec![document("/a", n, |o| o.size = n), document("/b", n, |o| o.size = n)];
-                apply(&store, session(1, n, both));
-            }
-        })
-    };
-    let query = DocumentQuery::new(AgentId(1), dataset);
-    while !writer.is_finished() {
-        let page = store.documents(&Reader::server(), &query).unwrap();
-        let versions: Vec<_> = page.items.iter().map(|d| d.version).collect();
-        assert!(versions.is_empty() || versions[0] == versions[1], "{versions:?}");
-    }
-    writer.join().unwrap();
 }
 
 #[test]

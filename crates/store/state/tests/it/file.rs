@@ -11,7 +11,7 @@ use model::{
 use records::{caused, document, event, session};
 use rusqlite::Connection;
 use sha1::Digest as _;
-use state::{ChangeQuery, EventKind, Reader, StateError, StateOptions, StateStore};
+use state::{ChangeQuery, DocumentQuery, EventKind, Reader, StateError, StateOptions, StateStore};
 
 use crate::promises::{apply, paths};
 
@@ -272,4 +272,76 @@ fn absence_of_version_8_is_open_after_the_migration() {
         Record::AgentRemoved { agent: AgentId(1), incarnation: Incarnation(1), at_us: 9 },
     );
     assert_eq!(open(), 1);
+}
+
+#[test]
+fn backup_under_writes_is_a_consistent_snapshot() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(open(&dir.path().join("state.db")));
+    for n in 1..=20 {
+        let writes = (0..40).map(|f| document(&format!("/{n}/{f}"), 1, |_| ())).collect();
+        apply(&store, session(1, n, writes));
+    }
+    let writer = {
+        let store = Arc::clone(&store);
+        std::thread::spawn(move || {
+            for n in 21..=60 {
+                // Each session replaces what it adds: the number of documents identifies the
+                // moment.
+                let writes = vec![document(&format!("/x/{n}"), 1, |_| ())];
+                apply(&store, session(1, n, writes));
+            }
+        })
+    };
+    let file = dir.path().join("copy.db");
+    store.backup_to(&file).unwrap();
+    writer.join().unwrap();
+    let copy = open(&file);
+    let position = copy.applied().unwrap().0;
+    assert!((20..=60).contains(&position));
+    assert_eq!(paths(&copy, 1).len() as u64, 800 + position - 20);
+    let error = store.backup_to(&file).unwrap_err();
+    assert!(error.to_string().contains("copy.db"), "{error}");
+}
+
+#[test]
+fn readers_never_see_part_of_a_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(open(&dir.path().join("state.db")));
+    let dataset = Dataset::fim_files();
+    let writer = {
+        let store = Arc::clone(&store);
+        std::thread::spawn(move || {
+            for n in 1..=50 {
+                let both =
+                    vec![document("/a", n, |o| o.size = n), document("/b", n, |o| o.size = n)];
+                apply(&store, session(1, n, both));
+            }
+        })
+    };
+    let query = DocumentQuery::new(AgentId(1), dataset);
+    while !writer.is_finished() {
+        let page = store.documents(&Reader::server(), &query).unwrap();
+        let versions: Vec<_> = page.items.iter().map(|d| d.version).collect();
+        assert!(versions.is_empty() || versions[0] == versions[1], "{versions:?}");
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn wal_restarts_after_a_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("state.db"));
+    let log = dir.path().join("state.db-wal");
+    let mut largest = 0;
+    for n in 1..=40 {
+        let writes = (0..50).map(|f| document(&format!("/{f}"), n, |_| ())).collect();
+        apply(&store, session(1, n, writes));
+        store.checkpoint().unwrap();
+        let bytes = std::fs::metadata(&log).unwrap().len();
+        if n == 5 {
+            largest = bytes * 2;
+        }
+        assert!(n < 5 || bytes <= largest, "{bytes} after {n} rounds");
+    }
 }

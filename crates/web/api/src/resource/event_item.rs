@@ -202,8 +202,6 @@ struct Gap {
     to_us: Option<u64>,
     found: Option<u64>,
     #[serde(default)]
-    open: bool,
-    #[serde(default)]
     detail: String,
 }
 
@@ -218,7 +216,7 @@ pub(super) fn coverage_item(call: &Call, event: &StoredEvent) -> Result<Coverage
         kind: gap.kind,
         path: gap.path,
         from: timestamp::micros(gap.from_us),
-        to: gap.to_us.filter(|_| !gap.open).map(timestamp::micros),
+        to: gap.to_us.filter(|_| event.kind == EventKind::Coverage).map(timestamp::micros),
         found: gap.found,
         detail: gap.detail,
         received: timestamp::micros(event.received_at_us),

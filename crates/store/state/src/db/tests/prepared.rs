@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use ::model::limits::TOMBSTONE_SECONDS;
 use ::model::{
     AgentId, AgentSubject, ChangeKind, Coverage, CoverageKind, Dataset, EventBody, Incarnation,
-    Position, Record, Write,
+    LastingGap, Position, Record, Write,
 };
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
@@ -67,15 +67,27 @@ fn writes(store: &StateStore, n: u64) {
     }
     let clean = Write::Clean { dataset: Dataset::fim_files() };
     apply(store, session_of_life(agent, 2, at(n, 5), vec![of(&first, 1), clean, of(&second, 1)]));
-    let gap = EventBody::of_coverage(Coverage {
-        kind: CoverageKind::AgentDown,
-        path: String::new(),
-        from_us: at(n, 6),
-        to_us: at(n, 7),
-        found: None,
-        lasting: None,
-        detail: String::new(),
-    });
+    let coverage = |kind, lasting| {
+        EventBody::of_coverage(Coverage {
+            kind,
+            path: String::new(),
+            from_us: at(n, 6),
+            to_us: at(n, 7),
+            found: None,
+            lasting,
+            detail: String::new(),
+        })
+    };
+    let gap = coverage(CoverageKind::AgentDown, None);
+    let starts = [LastingGap::start("a"), LastingGap::start("b"), LastingGap::end("a")];
+    for (k, lasting) in (8..).zip(starts) {
+        let body = coverage(CoverageKind::RootGone, Some(lasting)).to_json();
+        let own = Write::Event { id: format!("g-{n}-{k}"), body };
+        apply(store, session_of_life(agent, 2, at(n, k), vec![own]));
+    }
+    let lost = coverage(CoverageKind::DatabaseRebuilt, None).to_json();
+    let lost = Write::Event { id: format!("g-{n}"), body: lost };
+    apply(store, session_of_life(agent, 2, at(n, 11), vec![lost]));
     let told = Record::ServerEvent { id: format!("s-{n}"), at_us: at(n, 7), body: gap.to_json() };
     apply(store, told);
     let next = Position(store.applied().unwrap().0 + 1);
@@ -136,6 +148,9 @@ fn reads(store: &StateStore, n: u64) {
     store.changes(&Reader::server(), &one).unwrap();
     let arrivals = ArrivalQuery { agents: Permitted::All, kinds, since: newest - 1 };
     store.arrivals(&Reader::server(), &arrivals, &mut |_| true).unwrap();
+    store.open_absences(&Reader::server(), n, 2).unwrap();
+    let late = store.late_changes(&Reader::server(), agent, &format!("g-{n}"), at(n, 12)).unwrap();
+    assert!(late.is_some());
     store.counts(&Reader::server()).unwrap();
     store.agent_counts(&Reader::server(), agent).unwrap();
 }

@@ -155,11 +155,15 @@ fn start_that_is_reported_again_replaces_the_first_one() {
     assert_eq!(events(&store, EventKind::OpenGap), ["own-2"]);
     assert_eq!(events(&store, EventKind::EndedGap), ["own-1"]);
 
-    report(&store, 1, 3, &of_gap(LastingGap::start("b")));
-    report(&store, 1, 4, &coverage(CoverageKind::DatabaseRebuilt, 1, 2));
-    assert!(events(&store, EventKind::OpenGap).is_empty(), "the agent no longer knows them");
-    report(&store, 1, 5, &of_gap(LastingGap::start("b")));
-    assert_eq!(events(&store, EventKind::OpenGap), ["own-5"]);
+    let mut number = 3;
+    for lost in [CoverageKind::DatabaseRebuilt, CoverageKind::EventsDropped] {
+        report(&store, 1, number, &of_gap(LastingGap::start("b")));
+        report(&store, 1, number + 1, &coverage(lost, 1, 2));
+        assert!(events(&store, EventKind::OpenGap).is_empty(), "the agent no longer knows them");
+        number += 2;
+    }
+    report(&store, 1, number, &of_gap(LastingGap::start("b")));
+    assert_eq!(events(&store, EventKind::OpenGap), ["own-7"]);
 }
 
 /// # Panics

@@ -11,13 +11,17 @@ const BYTES_MIN: usize = 16;
 const BYTES_MAX: usize = 64;
 
 /// A packed text to be stored.
-pub(crate) enum Packed<'a> {
+#[derive(Debug)]
+pub enum Packed<'a> {
+    /// The bytes, and how many of them are used.
     Bytes([u8; BYTES_MAX], usize),
     Text(&'a str),
 }
 
 impl<'a> Packed<'a> {
-    pub(crate) fn new(text: &'a str) -> Self {
+    /// Packs a text.
+    #[inline]
+    pub fn new(text: &'a str) -> Self {
         let bytes = text.len() / 2;
         let mut packed = [0; BYTES_MAX];
         if let Some(into) = packed.get_mut(..bytes)
@@ -69,7 +73,8 @@ impl ToSql for Packed<'_> {
 }
 
 /// A packed text read back.
-pub(crate) struct Unpacked(pub(crate) String);
+#[derive(Debug)]
+pub struct Unpacked(pub String);
 
 impl FromSql for Unpacked {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
@@ -82,7 +87,7 @@ impl FromSql for Unpacked {
 }
 
 /// Returns an SQL expression that unpacks a column, for comparisons other than equality.
-pub(crate) fn unpacked_sql(column: &str) -> String {
+pub fn unpacked_sql(column: &str) -> String {
     format!("(CASE typeof({column}) WHEN 'blob' THEN lower(hex({column})) ELSE {column} END)")
 }
 

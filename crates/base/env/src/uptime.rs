@@ -11,14 +11,14 @@ const UPTIME: &str = "/proc/uptime";
 
 /// A point in time of one boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Uptime {
+pub struct Uptime {
     boot: String,
     since_boot: Duration,
 }
 
 impl Uptime {
     /// Returns the present time; `None` if the system does not provide it.
-    pub(super) fn now() -> Option<Self> {
+    pub fn now() -> Option<Self> {
         let boot = fs::read_to_string(BOOT_ID).ok()?.trim().to_owned();
         let text = fs::read_to_string(UPTIME).ok()?;
         let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
@@ -27,17 +27,18 @@ impl Uptime {
 
     /// Returns the time from `earlier` to `self`; `None` if the machine was booted in between, or a
     /// container was restarted that counts its own uptime.
-    pub(super) fn since(&self, earlier: &Self) -> Option<Duration> {
+    pub fn since(&self, earlier: &Self) -> Option<Duration> {
         let same = self.boot == earlier.boot;
         if same { self.since_boot.checked_sub(earlier.since_boot) } else { None }
     }
 
     /// Returns the text `BOOT MILLISECONDS`.
-    pub(super) fn to_text(&self) -> String {
+    pub fn to_text(&self) -> String {
         format!("{} {}", self.boot, self.since_boot.as_millis())
     }
 
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    /// Reads the text of [`Uptime::to_text`].
+    pub fn parse(text: &str) -> Option<Self> {
         let (boot, millis) = text.split_once(' ')?;
         let since_boot = Duration::from_millis(millis.parse().ok()?);
         Some(Self { boot: boot.to_owned(), since_boot })
