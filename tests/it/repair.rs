@@ -2,6 +2,7 @@
 //! The next start compares both sides; afterwards the server equals the disk, and changes made in
 //! between are reported.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -151,7 +152,7 @@ fn open_gaps_are_right_after_agent_db_was_lost() {
     let root = |name: &str| deployment.base.join(name);
     for name in ["over", "gone"] {
         fs::create_dir(root(name)).unwrap();
-        text.push_str(&format!("[[watch]]\npath = {:?}\n", root(name)));
+        writeln!(text, "[[watch]]\npath = {:?}", root(name)).unwrap();
     }
     fs::write(&config, text).unwrap();
     let (server, api) = deployment.server();
