@@ -43,6 +43,7 @@ async def talk(url):
 def main():
     with Server() as server:
         server.until_active()
+        server.until_scanned()
         token = server.login()
         # Its own function for adding an agent fails before it sends a request.
         for number in range(3):

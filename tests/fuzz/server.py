@@ -118,6 +118,13 @@ class Server:
             assert time.monotonic() < end, "the local agent does not become active"
             time.sleep(0.5)
 
+    def until_scanned(self):
+        """Waits until the local agent's first scan is stored, which may be after its keepalive."""
+        token, end = self.login(), time.monotonic() + PATIENCE_SECONDS
+        while self.ask("GET", "/syscheck/001", token)[1]["data"]["total_affected_items"] == 0:
+            assert time.monotonic() < end, "the first scan of the local agent is not stored"
+            time.sleep(0.5)
+
     def login(self, name="admin", password=PASSWORD):
         """Logs in as documented. Returns the token."""
         basic = base64.b64encode(f"{name}:{password}".encode()).decode()
