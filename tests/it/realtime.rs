@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -130,6 +131,30 @@ fn tools_yield_the_expected_changes() {
     assert_eq!(moved["from"], place.at("file"), "{moved}");
     let stored = stored(&api, "001");
     differences(&disk(&place.tree), &stored).unwrap();
+    assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn name_that_becomes_a_directory_is_reported() {
+    let Some(place) = Place::new("realtime-to-directory") else { return };
+    fs::create_dir(place.at("empty")).unwrap();
+    std::os::unix::fs::symlink("file", place.at("link")).unwrap();
+    let (running, api) = place.up();
+    let inode = |name: &str| fs::symlink_metadata(place.at(name)).unwrap().ino();
+    let mut expected = Vec::new();
+    let mut used_again = 0;
+    for (name, remove) in [("file", "rm"), ("empty", "rmdir"), ("link", "rm")] {
+        let before = inode(name);
+        sh(&place, &format!("{remove} {name} && mkdir -m 777 {name} && echo x > {name}/below"));
+        used_again += u32::from(inode(name) == before);
+        expected.push(("modified", place.at(name)));
+        expected.push(("created", place.at(&format!("{name}/below"))));
+        expect(&api, &expected);
+    }
+    differences(&disk(&place.tree), &stored(&api, "001")).unwrap();
+    if used_again == 0 {
+        needs::skip("the file system of the test uses no inode number again");
+    }
     assert_eq!(running.stop(), 0);
 }
 

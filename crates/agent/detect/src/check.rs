@@ -3,7 +3,8 @@
 //!
 //! A name is compared exactly as a scan compares it. Its directory must be the one in the baseline:
 //! on another device, replaced, or gone, the directory's own name is checked instead, in its
-//! directory. So a check never deletes what a file system that is not mounted holds.
+//! directory. So a check never deletes what a file system that is not mounted holds. If the
+//! own name of a vanished directory is not due yet, its names wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +16,7 @@ use model::{Check, Depth, ItemKey, Kind, Observation};
 use observe::{Directory, Stat, open};
 use rustix::io::Errno;
 
-use crate::report::{CheckReport, ScanError};
+use crate::report::{CheckReport, ScanError, VanishedDirectory};
 use crate::root::Root;
 use crate::visit::{OpenRoot, open_root, visit};
 use crate::walk::{Base, Child, Context, Targeted, Walk};
@@ -54,10 +55,12 @@ pub(crate) fn run(cx: &mut Context<'_>, checks: &[Check]) -> Result<CheckReport,
     }
     moves::recognize(cx.writer.batch());
     cx.writer.flush()?;
-    let Targeted { unsettled, transient, large, .. } = cx.targeted.take().unwrap_or_default();
+    let Targeted { unsettled, vanished, transient, large, .. } =
+        cx.targeted.take().unwrap_or_default();
     Ok(CheckReport {
         counts: std::mem::take(&mut cx.totals),
         unsettled,
+        vanished,
         transient,
         large,
         took: cx.clock.monotonic().saturating_sub(began),
@@ -141,12 +144,36 @@ impl Walk<'_, '_> {
             match self.locate(&base, before)? {
                 LocateOutcome::Open(open) => self.check_names(&base, *open, group)?,
                 LocateOutcome::Elsewhere(deep) => {
-                    self.check_own_name(&directory, deep, &mut groups);
+                    if !self.defer(&directory, checks)? {
+                        self.check_own_name(&directory, deep, &mut groups);
+                    }
                 }
                 LocateOutcome::Left => {}
             }
         }
         self.finish()
+    }
+
+    /// Leaves the notified names below a vanished directory until the directory's own name is due:
+    /// only its notification says who removed all of them. Returns false if it is due now.
+    fn defer(&mut self, directory: &[u8], checks: &[&Check]) -> Result<bool, ScanError> {
+        let key = ItemKey::of_path(directory);
+        let Some(targeted) = &mut self.cx.targeted else { return Ok(false) };
+        let is_large = targeted.large_bytes == u64::MAX;
+        let is_due = || checks.iter().any(|check| check.key == key);
+        if is_large || directory == self.root.path || is_due() {
+            return Ok(false);
+        }
+        let below = checks.iter().filter(|check| {
+            check.seen.is_some() && is_at_or_below(&check.key.directory, directory)
+        });
+        let below: Vec<ItemKey> = below.map(|check| check.key.clone()).collect();
+        // What the baseline does not have may be left out by the rules: it is never noted.
+        if below.is_empty() || self.cx.baseline.item(&key).map_err(ScanError::Baseline)?.is_none() {
+            return Ok(false);
+        }
+        targeted.vanished.push(VanishedDirectory { directory: key, names: below });
+        Ok(true)
     }
 
     /// Adds the directory's own name to the names to be compared.
@@ -169,6 +196,11 @@ impl Walk<'_, '_> {
         groups: &mut BTreeMap<Vec<u8>, Group>,
     ) -> Result<(), ScanError> {
         self.path = check.key.path();
+        if check.seen.as_ref().is_some_and(|seen| seen.is_created) {
+            // It may have replaced what had the name before, under the same inode number.
+            let path = self.path.clone();
+            self.check_own_name(&path, false, groups);
+        }
         let before = match self.locate(base, root)? {
             LocateOutcome::Open(open) => open.before,
             LocateOutcome::Elsewhere(deep) => {
@@ -217,7 +249,10 @@ impl Walk<'_, '_> {
                 return Ok(LocateOutcome::Left);
             }
         };
-        if (before.device, before.inode) != (stat.device, stat.inode) {
+        // A directory may have the inode number of the file that had its name before.
+        if before.kind != Kind::Directory
+            || (before.device, before.inode) != (stat.device, stat.inode)
+        {
             return Ok(LocateOutcome::Elsewhere(false));
         }
         let mounted = stat.device != root.device;

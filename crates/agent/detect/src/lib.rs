@@ -39,7 +39,7 @@ pub use observe::{Algorithm, Cancel, PoolError, SystemNames};
 pub use ports::{Interrupt, NoChecks, ScanPorts};
 pub use report::{
     CheckReport, Counts, Gap, GapKind, Progress, ProgressCounts, RootReport, RootState, ScanError,
-    ScanReport,
+    ScanReport, VanishedDirectory,
 };
 pub use rules::{Attribute, Rules, RulesError, Watch};
 pub use scanner::{ScanBudget, ScanOptions, Scanner};

@@ -271,12 +271,22 @@ pub struct ScanReport {
     pub cancelled: bool,
 }
 
+/// A directory of the baseline that is gone, and whose own name was not among the checks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VanishedDirectory {
+    pub directory: ItemKey,
+    /// Names below it that were among the checks and were not compared.
+    pub names: Vec<ItemKey>,
+}
+
 /// Result of targeted checks.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CheckReport {
     pub counts: Counts,
     /// Files that changed while they were read. Their baseline is unchanged: check them again.
     pub unsettled: Vec<ItemKey>,
+    /// Check each directory's own name together with its names, when its notification has come.
+    pub vanished: Vec<VanishedDirectory>,
     /// Names that were created and removed before this check: neither the baseline nor the disk has
     /// them.
     pub transient: Vec<Check>,

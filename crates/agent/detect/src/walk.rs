@@ -20,7 +20,7 @@ use crate::limits;
 use crate::merge::{self, MergedName};
 use crate::ports::Interrupt;
 use crate::rehash::{self, Schedule};
-use crate::report::{Counts, Gap, GapKind, Progress, ScanError};
+use crate::report::{Counts, Gap, GapKind, Progress, ScanError, VanishedDirectory};
 use crate::root::Root;
 use crate::writer::Writer;
 
@@ -57,6 +57,8 @@ pub(crate) struct Targeted {
     pub(crate) seen: HashMap<ItemKey, Arc<Detection>>,
     /// Files that changed while they were read.
     pub(crate) unsettled: Vec<ItemKey>,
+    /// Directories whose names wait for the directory's own name.
+    pub(crate) vanished: Vec<VanishedDirectory>,
     /// Files that were created and removed before they could be compared.
     pub(crate) transient: Vec<Check>,
     /// Files too large to be read while other checks wait.

@@ -26,6 +26,7 @@ mod pace;
 mod roots;
 mod status;
 mod transient;
+mod vanished;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -34,7 +35,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use detect::{CheckReport, Interrupt};
+use detect::{CheckReport, Interrupt, VanishedDirectory};
 use env::clock::Clock;
 use model::notification::Detection;
 use model::{Check, Coverage, CoverageKind, Depth, DueCheck, EventBody, ItemKey, Notices, Writer};
@@ -45,6 +46,7 @@ use held::HeldNames;
 use large::LargeFiles;
 use pace::NameRate;
 use transient::Transients;
+use vanished::VanishedDirectories;
 
 pub use attribution::Options as AttributionOptions;
 pub use large::REREAD_FACTOR;
@@ -98,6 +100,7 @@ pub struct Realtime {
     /// The entries whose check is running.
     running: HashMap<ItemKey, DueCheck>,
     held: HeldNames,
+    vanished: VanishedDirectories,
     large: LargeFiles,
     transients: Transients,
     /// Incidents whose roots have not been checked.
@@ -123,6 +126,7 @@ impl Realtime {
             pace: NameRate::new(options.checks_per_second, monotonic_ns()),
             running: HashMap::new(),
             held: HeldNames::new(&options.packages_root),
+            vanished: VanishedDirectories::default(),
             large: LargeFiles::default(),
             transients: Transients::default(),
             incidents: Vec::new(),
@@ -157,7 +161,8 @@ impl Realtime {
     pub fn next_due(&self) -> Option<std::time::Duration> {
         let now = monotonic_ns();
         let next = self.watcher.next_due_ns().into_iter().chain(self.large.next_due_ns());
-        let next = next.chain(self.held.next_due_ns(now)).min()?;
+        let next =
+            next.chain(self.held.next_due_ns(now)).chain(self.vanished.next_due_ns()).min()?;
         let next = next.max(self.pace.ready_ns());
         Some(std::time::Duration::from_nanos(next.saturating_sub(now)))
     }
@@ -181,6 +186,7 @@ impl Realtime {
         let released_max = names_max.saturating_sub(due.len());
         let by_dpkg = |writers: &[Writer]| explain::is_by_dpkg(&self.attribution.resolve(writers));
         let due = self.held.filter(due, now, released_max, &by_dpkg);
+        let due = self.vanished.release(due, now);
         self.pace.spend(due.len());
         self.running = due.into_iter().map(|due| (due.key.clone(), due)).collect();
         let now_us = self.clock.now_us();
@@ -204,6 +210,11 @@ impl Realtime {
                 // It was found below a directory: the name alone is checked next.
                 self.watcher.recheck(DueCheck::name(key.clone()));
             }
+        }
+        for VanishedDirectory { directory, names } in &report.vanished {
+            let names = names.iter().filter_map(|name| self.running.remove(name));
+            self.vanished.add(directory.clone(), names.collect(), now);
+            self.watcher.recheck(DueCheck::name(directory.clone()));
         }
         for check in &report.transient {
             self.transients.add(check, now);
@@ -263,7 +274,7 @@ impl Realtime {
     pub fn status(&self) -> RealtimeStatus {
         let attribution = self.attribution.status();
         let mut counters = self.watcher.counters();
-        counters.pending += self.held.len();
+        counters.pending += self.held.len() + self.vanished.len();
         RealtimeStatus::new(&self.watcher.states(), &counters, &self.status, attribution)
     }
 }
@@ -288,9 +299,16 @@ fn as_check(due: &DueCheck, attribution: &Attributed, not_before_us: u64) -> Che
     let actors = if single { attribution.resolve(writers) } else { Vec::new() };
     let notices = count;
     let more_actors = more_writers;
-    let is_transient = created && removed;
-    let seen =
-        Detection { first_us, last_us, not_before_us, notices, is_transient, actors, more_actors };
+    let seen = Detection {
+        first_us,
+        last_us,
+        not_before_us,
+        notices,
+        is_created: created,
+        is_transient: created && removed,
+        actors,
+        more_actors,
+    };
     Check { key: due.key.clone(), depth: due.depth, seen: Some(Arc::new(seen)) }
 }
 

@@ -85,6 +85,8 @@ pub struct Detection {
     pub not_before_us: u64,
     /// Number of notifications.
     pub notices: u32,
+    /// True if the item was created.
+    pub is_created: bool,
     /// True if the item was created and removed.
     pub is_transient: bool,
     /// The writers. Empty if processes are not attributed here.

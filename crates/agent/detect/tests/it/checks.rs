@@ -1,14 +1,14 @@
 //! Checks of single names and directories compare exactly what they name.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::common::{self, Bench, Folder, assert_kind, check, field_names, only};
-use detect::{Rules, Watch};
+use crate::common::{Bench, Folder, assert_kind, check, field_names, only, path_of};
+use detect::{Rules, VanishedDirectory, Watch};
 use model::notification::Detection;
-use model::{Attribution, ChangeKind, CoverageKind, Depth};
+use model::{Attribution, ChangeKind, Check, CoverageKind, Depth};
 
 fn watched(f: &Folder) -> Bench {
     let b = Bench::of(&f.path);
@@ -30,6 +30,49 @@ fn check_of_a_name_leaves_other_names_alone() {
     b.check([other.as_path()]);
     assert_kind(&only(b.store.changes()), ChangeKind::Modified, &other);
     assert_eq!(b.scan().counts.changes(), 0);
+}
+
+/// Makes an item with `make`, watches it, and replaces it by a directory with the same inode number.
+fn replaced_by_directory(make: fn(&Path)) -> Option<(Folder, Bench, PathBuf)> {
+    for _ in 0..1_000 {
+        let f = Folder::new();
+        let path = f.at("item");
+        make(&path);
+        let b = watched(&f);
+        let before = path.symlink_metadata().unwrap();
+        if before.is_dir() {
+            fs::remove_dir(&path).unwrap();
+        } else {
+            fs::remove_file(&path).unwrap();
+        }
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        if path.symlink_metadata().unwrap().ino() == before.ino() {
+            return Some((f, b, path));
+        }
+    }
+    needs::skip("the file system of the temporary folder uses no inode number again");
+    None
+}
+
+#[test]
+fn directory_with_the_inode_number_of_what_it_replaced_is_found() {
+    let makes: [fn(&Path); 3] = [
+        |path| fs::write(path, "x").unwrap(),
+        |path| symlink("target", path).unwrap(),
+        |path| fs::create_dir(path).unwrap(),
+    ];
+    for make in makes {
+        let Some((_folder, b, path)) = replaced_by_directory(make) else { return };
+        let below = path.join("below");
+        fs::write(&below, "x").unwrap();
+        let seen = Detection { notices: 1, is_created: true, ..Detection::default() };
+        b.run_checks(&[Check { seen: Some(Arc::new(seen)), ..check(&path, Depth::Below) }]);
+        let changed: Vec<PathBuf> = b.store.changes().iter().map(|c| path_of(&c.key)).collect();
+        let number = |path: &Path| changed.iter().filter(|changed| *changed == path).count();
+        assert_eq!((number(&path), number(&below)), (1, 1), "{changed:?}");
+        assert_eq!(b.scan().counts.changes(), 0, "a scan finds nothing more");
+    }
 }
 
 #[test]
@@ -56,7 +99,7 @@ fn rename_to_a_new_name_is_a_move() {
     b.check([old.as_path(), new.as_path()]);
     let change = only(b.store.changes());
     assert_kind(&change, ChangeKind::Moved, &new);
-    assert_eq!(change.from.map(|key| common::path_of(&key)), Some(old));
+    assert_eq!(change.from.map(|key| path_of(&key)), Some(old));
     assert!(change.fields.is_empty(), "{:?}", change.fields);
     assert_eq!(b.scan().counts.changes(), 0);
 }
@@ -234,7 +277,7 @@ fn writer_is_named_only_for_the_name_that_it_changed() {
     b.run_checks(&[named]);
     for change in b.store.changes() {
         let told = change.seen.expect("found by a check");
-        if common::path_of(&change.key) == directory {
+        if path_of(&change.key) == directory {
             assert_eq!(*told, seen);
         } else {
             assert!(told.actors.is_empty(), "the writer of the entry is not known");
@@ -288,8 +331,41 @@ fn created_and_removed_name_is_transient() {
     checks.push(check(&unnoticed, Depth::Name));
     let report = b.run_checks(&checks);
     let [transient] = <[_; 1]>::try_from(report.transient).unwrap();
-    assert_eq!((common::path_of(&transient.key), transient.seen.unwrap().first_us), (gone, 5));
+    assert_eq!((path_of(&transient.key), transient.seen.unwrap().first_us), (gone, 5));
     assert_eq!(b.store.reported_changes(), [("created", there), ("deleted", known)]);
+}
+
+#[test]
+fn names_of_a_vanished_directory_wait_for_its_own_name() {
+    let f = Folder::new();
+    let (inner, outer) = (f.write("d/e/inner", "x"), f.write("d/outer", "x"));
+    let b = watched(&f);
+    fs::remove_dir_all(f.at("d")).unwrap();
+    let noticed = |path: &Path| {
+        let actor = model::Actor { attribution: Attribution::Exact, ..model::Actor::default() };
+        let seen = Detection { notices: 1, actors: vec![actor], ..Detection::default() };
+        Check { seen: Some(Arc::new(seen)), ..check(path, Depth::Name) }
+    };
+    let report = b.run_checks(&[noticed(&inner), noticed(&outer)]);
+    assert_eq!(b.store.changes(), []);
+    let waiting = |(directory, names): (&str, &[&Path])| VanishedDirectory {
+        directory: check(&f.at(directory), Depth::Name).key,
+        names: names.iter().map(|path| check(path, Depth::Name).key).collect(),
+    };
+    let expected: [(&str, &[&Path]); 2] = [("d/e", &[&inner]), ("d", &[&inner, &outer])];
+    assert_eq!(report.vanished, expected.map(waiting));
+    let directories = [noticed(&f.at("d/e")), noticed(&f.at("d"))];
+    let together = [noticed(&inner), noticed(&outer)].into_iter().chain(directories);
+    let report = b.run_checks(&together.collect::<Vec<_>>());
+    assert_eq!(report.vanished, []);
+    let changes = b.store.changes();
+    assert_eq!(changes.len(), 4);
+    for change in changes {
+        let actors = change.seen.map_or(0, |seen| seen.actors.len());
+        assert_eq!(actors, 1, "{:?} has its writer", path_of(&change.key));
+    }
+    let report = b.run_checks(&[check(&inner, Depth::Name)]);
+    assert_eq!(report.vanished, [], "what no notification named does not wait");
 }
 
 #[test]
