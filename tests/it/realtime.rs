@@ -158,6 +158,36 @@ fn name_that_becomes_a_directory_is_reported() {
     assert_eq!(running.stop(), 0);
 }
 
+/// Changes the file `file` through memory, passes its descriptor to `sh` and closes it first.
+const PASS_ON: &str = r#"
+import mmap, os, subprocess
+fd = os.open("file", os.O_RDWR)
+memory = mmap.mmap(fd, 0)
+memory[0:5] = b"other"
+memory.close()
+last = subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE, pass_fds=[fd])
+os.close(fd)
+last.communicate(b"go\n")
+"#;
+
+#[test]
+fn process_that_only_closed_a_file_is_no_certain_writer() {
+    let Some(place) = Place::new("realtime-passed-on") else { return };
+    let (running, api) = place.up();
+    let status = Command::new("python3").args(["-c", PASS_ON]).current_dir(&place.tree).status();
+    assert!(status.unwrap().success());
+    expect(&api, &[("modified", place.at("file"))]);
+    let change = api.history("/changes").pop().unwrap();
+    assert_eq!(change["seen"]["attribution"], "uncertain", "{change}");
+    let actor = &change["seen"]["actors"][0];
+    assert_eq!(actor["reason"], "closed it; not seen writing");
+    assert_eq!(change["process"], Value::Null, "no process is named as the writer");
+    sh(&place, "echo x >> file");
+    expect(&api, &[("modified", place.at("file")), ("modified", place.at("file"))]);
+    assert_ne!(api.history("/changes")[0]["seen"]["attribution"], "uncertain");
+    assert_eq!(running.stop(), 0);
+}
+
 #[test]
 fn own_data_inside_the_watched_folder_is_not_reported() {
     let Some(mut place) = Place::new("realtime-own") else { return };

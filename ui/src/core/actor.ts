@@ -46,7 +46,7 @@ export function lineage(process: ProcessBody | undefined): ProcessBody[] {
 const CERTAINTY: Record<string, string> = {
   exact: "certain",
   ambiguous: "process certain, one of several executables",
-  uncertain: "may be another process with the same number",
+  uncertain: "not certain",
   unknown: "not known",
 };
 

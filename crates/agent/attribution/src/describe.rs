@@ -46,7 +46,14 @@ impl Describer {
     /// Describes the process of a notification.
     pub(crate) fn actor(&self, writer: &Writer, finding: &FindOutcome) -> Actor {
         let (attribution, reason) = match finding {
-            FindOutcome::Process(found) => return self.process(writer.pid, found),
+            FindOutcome::Process(found) => {
+                let mut actor = self.process(writer.pid, found);
+                if writer.only_closed && actor.attribution < Attribution::Uncertain {
+                    actor.attribution = Attribution::Uncertain;
+                    actor.reason = self.reason(Reason::OnlyClosed);
+                }
+                return actor;
+            }
             FindOutcome::Unknown(reason) => (Attribution::Unknown, *reason),
             FindOutcome::Uncertain(reason) => (Attribution::Uncertain, *reason),
         };
@@ -182,6 +189,7 @@ impl Describer {
             }
             Reason::Reused => "process number reused in the interval".to_owned(),
             Reason::ManyImages => "more executables in the interval than are kept".to_owned(),
+            Reason::OnlyClosed => "closed it; not seen writing".to_owned(),
             Reason::Behind => "process table is behind".to_owned(),
         }
     }
@@ -274,7 +282,7 @@ mod tests {
                 read_ns: 0,
             };
             let describer = Describer::new(Vec::new());
-            let writer = Writer { pid: 1, from_ns: 0, to_ns: 0 };
+            let writer = Writer { pid: 1, from_ns: 0, to_ns: 0, only_closed: false };
             let actor = describer.actor(&writer, &FindOutcome::Process(Box::new(found)));
             let bytes = serde_json::to_vec(&actor).unwrap().len();
             assert!(bytes > 30_000 && 9 * bytes < model::limits::DOCUMENT_BYTES_MAX, "{bytes}");

@@ -27,6 +27,8 @@ pub enum Reason {
     Reused,
     /// The process had more images in the interval than are kept.
     ManyImages,
+    /// The process closed the file and was not seen changing it.
+    OnlyClosed,
     /// The table did not pass the interval in time.
     Behind,
 }

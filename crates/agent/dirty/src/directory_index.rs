@@ -59,7 +59,7 @@ struct Node {
     /// Children and pending entries; the node is kept while it has any.
     references: u32,
     role: Option<Role>,
-    marked_in: u32,
+    marked_ns: u64,
 }
 
 /// See the module's documentation.
@@ -88,7 +88,7 @@ impl DirectoryIndex {
             next_place: None,
             references: 1,
             role: Some(Role::Outside),
-            marked_in: 0,
+            marked_ns: 0,
         };
         Self {
             nodes: vec![top],
@@ -139,7 +139,7 @@ impl DirectoryIndex {
         let Some(node) = self.node_mut(id) else { return };
         node.handle = Some(handle.into());
         node.next_place = next_place;
-        node.marked_in = 0;
+        node.marked_ns = 0;
         let Self { nodes, by_handle, hasher, .. } = self;
         match by_handle.find_mut(hash, |slot| handle_at(nodes, *slot) == Some(handle)) {
             Some(first) => *first = id.slot,
@@ -165,7 +165,7 @@ impl DirectoryIndex {
             next_place: None,
             references: 0,
             role: None,
-            marked_in: 0,
+            marked_ns: 0,
         };
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -337,15 +337,15 @@ impl DirectoryIndex {
         }
     }
 
-    /// Returns the generation of marks in which a directory was marked; 0 if it never was.
-    pub(crate) fn marked_in(&self, id: NodeId) -> u32 {
-        self.node(id).map_or(0, |node| node.marked_in)
+    /// Returns the time at which a directory was marked; 0 if it never was.
+    pub(crate) fn marked_ns(&self, id: NodeId) -> u64 {
+        self.node(id).map_or(0, |node| node.marked_ns)
     }
 
     /// Records that a directory is marked.
-    pub(crate) fn set_marked(&mut self, id: NodeId, generation: u32) {
+    pub(crate) fn set_marked(&mut self, id: NodeId, now_ns: u64) {
         if let Some(node) = self.node_mut(id) {
-            node.marked_in = generation;
+            node.marked_ns = now_ns;
         }
     }
 

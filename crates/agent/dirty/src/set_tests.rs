@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 const START: u64 = 1_000_000 * MS;
 
 fn noted(now: u64, pid: u32) -> NotificationInfo {
-    let writer = Writer { pid, from_ns: now - MS, to_ns: now };
+    let writer = Writer { pid, from_ns: now - MS, to_ns: now, only_closed: false };
     NotificationInfo {
         now,
         wall_us: now / 1_000,
@@ -72,7 +72,7 @@ fn notifications_of_a_name_are_one_entry() {
     let [(path, Depth::Name, notices)] = due.as_slice() else { panic!("{due:?}") };
     assert_eq!((path.as_str(), notices.count), ("/root/f", 3));
     assert_eq!((notices.first_us, notices.last_us), (START / 1_000, (START + 2 * MS) / 1_000));
-    let writer = |pid, from, to| Writer { pid, from_ns: from, to_ns: to };
+    let writer = |pid, from, to| Writer { pid, from_ns: from, to_ns: to, only_closed: false };
     assert_eq!(
         notices.writers,
         [writer(7, START - MS, START + 2 * MS), writer(8, START, START + MS)]

@@ -19,6 +19,15 @@ pub const CANARY_FILE: &str = "watch-canary";
 const ENDED: u64 =
     libc::FAN_CLOSE_WRITE | libc::FAN_DELETE | libc::FAN_RENAME | libc::FAN_MOVED_FROM;
 
+/// Bits that say what was changed.
+const CHANGED: u64 = libc::FAN_CREATE
+    | libc::FAN_MODIFY
+    | libc::FAN_ATTRIB
+    | libc::FAN_DELETE
+    | libc::FAN_RENAME
+    | libc::FAN_MOVED_FROM
+    | libc::FAN_MOVED_TO;
+
 /// The times of a read of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadTimes {
@@ -157,14 +166,14 @@ impl Tracker {
         Ok(())
     }
 
-    /// Returns true if a directory was marked in a generation of marks.
-    pub fn is_marked(&self, node: NodeId, generation: u32) -> bool {
-        self.index.marked_in(node) == generation
+    /// Returns true if a directory was marked since this time.
+    pub fn is_marked(&self, node: NodeId, since_ns: u64) -> bool {
+        self.index.marked_ns(node) >= since_ns
     }
 
-    /// Records that a directory is marked.
-    pub fn set_marked(&mut self, node: NodeId, generation: u32) {
-        self.index.set_marked(node, generation);
+    /// Records that a directory is marked: writes to its files are notified from now on.
+    pub fn set_marked(&mut self, node: NodeId, now_ns: u64) {
+        self.index.set_marked(node, now_ns);
     }
 
     /// Learns a file with several links by its handle. Above the limit it is left out: its changes
@@ -214,7 +223,7 @@ impl Tracker {
     pub fn apply(&mut self, notification: &Notification<'_>, times: &ReadTimes) {
         self.notifications += 1;
         let Notification { mask, pid, entry, moved_to, object } = *notification;
-        let writer = Writer { pid, from_ns: times.from_ns, to_ns: times.to_ns };
+        let writer = Writer { pid, from_ns: times.from_ns, to_ns: times.to_ns, only_closed: false };
         let noted = NotificationInfo {
             now: times.to_ns,
             wall_us: times.wall_us,
@@ -270,7 +279,8 @@ impl Tracker {
             }
             let is_canary = role == Role::Canary && entry.name == CANARY_FILE.as_bytes();
             if role == Role::Watched || is_canary {
-                self.note(place, entry.name, depth, noted);
+                let noted = self.with_close(mask, place, noted);
+                self.note(place, entry.name, depth, &noted);
             }
             if role == Role::Watched {
                 self.apply_object(mask, place, entry.name, object);
@@ -279,6 +289,20 @@ impl Tracker {
                 self.change_roots(place, entry.name, noted);
             }
         }
+    }
+
+    /// Returns the notification of a name in a directory, whose writer was perhaps only seen closing
+    /// the file. It must have been marked before the interval of the notification: a write before
+    /// the mark was not notified.
+    fn with_close(&self, mask: u64, place: NodeId, noted: &NotificationInfo) -> NotificationInfo {
+        let mut noted = *noted;
+        if let Some(writer) = &mut noted.writer
+            && mask & CHANGED == 0
+            && (1..writer.from_ns).contains(&self.index.marked_ns(place))
+        {
+            writer.only_closed = true;
+        }
+        noted
     }
 
     /// Returns the places of a notification's directory. A notification from an unknown directory

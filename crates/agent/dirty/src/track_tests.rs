@@ -151,6 +151,29 @@ fn change_of_a_path_above_a_root_makes_it_due() {
 }
 
 #[test]
+fn close_alone_makes_no_writer_where_writes_are_notified() {
+    let closed_only = |marked_ns: u64, masks: &[u64]| {
+        let mut t = Fixture::new(&["/r"], &[]);
+        let node = t.0.enter(b"/r", b"/r").unwrap();
+        t.0.set_marked(node, marked_ns);
+        for mask in masks {
+            t.apply(*mask, "/r", "f", "file");
+        }
+        let due = t.0.take_due(START * 2, 10);
+        let writers = due.iter().flat_map(|due| &due.notices.writers);
+        writers.map(|writer| writer.only_closed).collect::<Vec<_>>()
+    };
+    const CLOSE: u64 = libc::FAN_CLOSE_WRITE;
+    let before = START - 2;
+    assert_eq!(closed_only(before, &[CLOSE]), [true]);
+    assert_eq!(closed_only(before, &[CLOSE | libc::FAN_MODIFY]), [false]);
+    assert_eq!(closed_only(before, &[CLOSE, CREATE]), [false], "in any order");
+    assert_eq!(closed_only(before, &[libc::FAN_ATTRIB, CLOSE]), [false]);
+    assert_eq!(closed_only(START - 1, &[CLOSE]), [false], "the write may be before the mark");
+    assert_eq!(closed_only(0, &[CLOSE]), [false], "without a mark no write is notified");
+}
+
+#[test]
 fn removed_nested_root_is_marked_again() {
     let mut fixture = Fixture::new(&["/r", "/r/nested"], &[]);
     fixture.enter("/r");

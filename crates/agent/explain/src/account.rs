@@ -44,6 +44,9 @@ pub(crate) fn of(change: &Change) -> Account {
 }
 
 fn of_actors(actors: &[Actor]) -> Account {
+    if actors.iter().any(|actor| actor.attribution == Attribution::Uncertain) {
+        return Account::Unknown;
+    }
     let lineages: Vec<Lineage> = actors.iter().map(lineage::of).collect();
     let first = |tool: fn(&Lineage) -> Option<&Tool>| {
         let all = lineages.iter().all(|lineage| tool(lineage).is_some());

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn due(name: &str, pid: u32, at: u64) -> DueCheck {
-        let writer = Writer { pid, from_ns: at, to_ns: at + 1 };
+        let writer = Writer { pid, from_ns: at, to_ns: at + 1, only_closed: false };
         let (first_us, last_us) = (at, at);
         let writers = vec![writer];
         let notices = Notices { first_us, last_us, count: 1, writers, ..Notices::default() };
@@ -156,7 +156,7 @@ mod tests {
             ready[0].notices;
         assert_eq!((first_us, last_us, count), (5, 9, 2));
         assert!(created && removed, "it existed for a moment");
-        assert_eq!(writers[..], [Writer { pid: 1, from_ns: 5, to_ns: 10 }]);
+        assert_eq!(writers[..], [Writer { pid: 1, from_ns: 5, to_ns: 10, only_closed: false }]);
     }
 
     #[test]

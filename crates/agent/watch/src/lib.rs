@@ -45,8 +45,8 @@
 //! take it. No system call is made under `state`, apart from the log line of an incident. The scan
 //! learns a directory in the order handle, index, mark, listing: a change before the mark is in the
 //! listing, and a change after it is notified under a known handle. A mark may be set on a group
-//! that was replaced at the same time; then all roots are due again, and the generation of marks
-//! makes the next scan repeat it. Callers may use the watcher from several threads, and must not
+//! that was replaced at the same time; then all roots are due again, and the next scan
+//! repeats marks that are older than the group. Callers may use the watcher from several threads, and must not
 //! call it from [`Options::wake`].
 
 mod canary;

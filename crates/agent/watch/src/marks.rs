@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::fanotify::{Group, Request, file_system_id, handle_of, handle_of_entry};
 use crate::file_systems::{FileSystem, FileSystemId};
-use crate::shared::{IncidentKind, Shared, State, signal};
+use crate::shared::{IncidentKind, Shared, State, monotonic_ns, signal};
 use model::path::is_at_or_below;
 
 fn open_directory(path: &[u8]) -> io::Result<OwnedFd> {
@@ -52,7 +52,7 @@ impl Shared {
                 tracing::warn!("{refused}; changes are found by scans alone");
             }
             state.refused = refused;
-            state.generation += 1;
+            state.marks_since_ns = monotonic_ns();
             state.file_systems.clear();
             std::mem::replace(&mut state.group, group)
         };
@@ -161,13 +161,16 @@ impl Shared {
             self.limit(path, directory, &reason, "raise realtime.directories_max");
             return Ok(());
         };
-        let generation = state.generation;
+        let since_ns = state.marks_since_ns;
         let group = state.group.clone();
-        let is_marked = state.tracker.is_marked(node, generation);
+        let is_marked = state.tracker.is_marked(node, since_ns);
         self.announce(state);
         if let Some(group) = group.filter(|_| !is_marked) {
             group.mark(directory, request)?;
-            self.lock().tracker.set_marked(node, generation);
+            let mut state = self.lock();
+            if state.marks_since_ns == since_ns {
+                state.tracker.set_marked(node, monotonic_ns());
+            }
         }
         Ok(())
     }
@@ -184,7 +187,7 @@ impl Shared {
     /// Returns the mark that a directory needs; `None` if it is not watched by notifications.
     fn request_of(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<Option<Request>> {
         let id = file_system_id(directory)?;
-        let (group, refused, generation) = {
+        let (group, refused, since_ns) = {
             let mut state = self.lock();
             if !state.tracker.is_watched(path) {
                 return Ok(None);
@@ -194,14 +197,14 @@ impl Shared {
                 file_system.add_root(tracker.roots(), path);
                 return Ok(file_system.mark_needed());
             }
-            (state.group.clone(), state.refused.clone(), state.generation)
+            (state.group.clone(), state.refused.clone(), state.marks_since_ns)
         };
         let best = self.options.best_level;
         let group = group.as_deref().ok_or(refused.as_str());
         let (id, attached) = FileSystem::attach(group, best, path, directory)?;
         let mut state = self.lock();
         // A group that was opened since has none of these marks; its roots are scanned again.
-        if state.generation != generation {
+        if state.marks_since_ns != since_ns {
             return Ok(attached.mark_needed());
         }
         Ok(state.keep_attached(id, attached, path))

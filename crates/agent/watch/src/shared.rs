@@ -52,8 +52,9 @@ pub(crate) struct State {
     pub(crate) group: Option<Arc<Group>>,
     /// Reason why there is no group; empty if there is one.
     pub(crate) refused: String,
-    /// Number of the current marks; a directory with another one must be marked again.
-    pub(crate) generation: u32,
+    /// Time of the group, or of the last mount: a directory that was marked before must be marked
+    /// again. Nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) marks_since_ns: u64,
     pub(crate) file_systems: HashMap<FileSystemId, FileSystem>,
     pub(crate) missing_roots: HashSet<usize>,
     /// Roots that are single files, and whether the directory of each is marked.
@@ -94,7 +95,7 @@ impl Shared {
             tracker,
             group: None,
             refused: String::new(),
-            generation: 1,
+            marks_since_ns: monotonic_ns(),
             file_systems: HashMap::new(),
             missing_roots: HashSet::new(),
             file_roots: HashMap::new(),

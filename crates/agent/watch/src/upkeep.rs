@@ -107,7 +107,7 @@ fn follow_mounts(shared: &Shared, mounts: &mut Mounts) {
             return;
         }
         // An unmounted file system has lost its marks, and may be mounted again.
-        state.generation += 1;
+        state.marks_since_ns = monotonic_ns();
         state.file_systems.clear();
     }
     shared.attach_all();

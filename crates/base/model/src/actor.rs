@@ -5,8 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Certainty that a process made a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+/// Certainty that a process made a change, the most certain first.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Attribution {
     /// Process, executable and users are known.
@@ -15,7 +17,7 @@ pub enum Attribution {
     /// which are listed; which of them made the change is not known.
     Ambiguous,
     /// The process may be another one with the same number, because the number was reused or
-    /// messages were lost.
+    /// messages were lost; or it closed the file and was not seen changing it.
     Uncertain,
     /// The process or its executable is not known; a reason is given.
     #[default]

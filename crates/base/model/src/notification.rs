@@ -16,6 +16,9 @@ pub struct Writer {
     pub from_ns: u64,
     /// Read that returned the last notification, nanoseconds of `CLOCK_MONOTONIC`.
     pub to_ns: u64,
+    /// True if it closed the file and was not seen changing it, although writes are notified there.
+    /// Another process may have changed the file through memory, and passed the descriptor on.
+    pub only_closed: bool,
 }
 
 /// Summary of the notifications of one name, directory or tree.

@@ -79,7 +79,10 @@ fn read_all(mut group: File, stop: &AtomicBool) -> BTreeMap<String, Vec<Writer>>
             };
             let to_ns = now_ns();
             for (name, pid) in events(&buffer[..length]) {
-                add(found.entry(name).or_default(), Writer { pid, from_ns: empty_ns, to_ns });
+                add(
+                    found.entry(name).or_default(),
+                    Writer { pid, from_ns: empty_ns, to_ns, only_closed: false },
+                );
             }
         }
         if last {
