@@ -188,6 +188,56 @@ fn process_that_only_closed_a_file_is_no_certain_writer() {
     assert_eq!(running.stop(), 0);
 }
 
+/// Returns the states of the roots that the server has.
+fn coverage(api: &Api) -> Vec<Value> {
+    let state = api.get("/coverage/state");
+    let agent = &state["data"]["affected_items"][0];
+    agent["roots"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn root_of_another_kind_is_a_gap_until_the_former_is_back() {
+    let Some(place) = Place::new("realtime-root-kind") else { return };
+    let data = place.data.to_str().unwrap();
+    let (file, sub) = (place.at("file"), place.at("sub"));
+    let words = ["up", "--data", data, "--watch", &file, "--watch", &sub, "--api", "127.0.0.1:0"];
+    let words = [&words[..], &["--scan-interval", "1h", "--plain-http"]].concat();
+    let start = || {
+        let running = Running::start(&words, &place.log);
+        running.line("synchronised: ");
+        (running, Api::of(&place.data))
+    };
+    let has_gaps = |api: &Api, expected: usize| {
+        eventually("the open gaps are on the server", || {
+            let open = api.get("/coverage?open=true");
+            let items = open["data"]["affected_items"].as_array().unwrap().clone();
+            let named = items.iter().all(|gap| gap.to_string().contains("accept_kind = true"));
+            if items.len() == expected && named { Ok(()) } else { Err(open.to_string()) }
+        });
+        let roots = coverage(api);
+        assert_eq!(roots.len(), 2, "{roots:#?}");
+    };
+    let (running, api) = start();
+    sh(&place, "rm file && mkdir file && mv sub kept && echo x > sub");
+    has_gaps(&api, 2);
+    assert_eq!(running.stop(), 0);
+    let (running, api) = start();
+    has_gaps(&api, 2);
+    sh(&place, "rmdir file && echo back > file && rm sub && mv kept sub");
+    has_gaps(&api, 0);
+    let mut expected = vec![("modified", file.clone())];
+    expect(&api, &expected);
+    sh(&place, "echo more >> file && echo more >> sub/other");
+    expected.extend([("modified", file.clone()), ("modified", place.at("sub/other"))]);
+    expect(&api, &expected);
+    eventually("both roots are watched again", || {
+        let roots = coverage(&api);
+        let all = roots.len() == 2 && roots.iter().all(|root| root["state"] == "realtime");
+        if all { Ok(()) } else { Err(format!("{roots:#?}")) }
+    });
+    assert_eq!(running.stop(), 0);
+}
+
 #[test]
 fn own_data_inside_the_watched_folder_is_not_reported() {
     let Some(mut place) = Place::new("realtime-own") else { return };

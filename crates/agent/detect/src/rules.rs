@@ -111,6 +111,10 @@ pub struct Watch {
     /// become changes. Otherwise another file system is a gap.
     #[serde(default)]
     pub accept_device: bool,
+    /// True if a path that became a directory, or ceased to be one, is watched as it is now.
+    /// Otherwise that is a gap.
+    #[serde(default)]
+    pub accept_kind: bool,
     /// Number of days in which every unchanged file is read again once; 0 disables this.
     #[serde(default = "default_rehash_days")]
     pub rehash_days: u32,
@@ -166,6 +170,7 @@ impl Watch {
             follow_symlinks: false,
             one_file_system: false,
             accept_device: false,
+            accept_kind: false,
             rehash_days: default_rehash_days(),
             realtime: true,
             attribution: true,

@@ -87,7 +87,7 @@ pub(crate) struct OpenRoot {
     pub(crate) stat: Stat,
 }
 
-/// Opens a root. Returns the gap if that fails, or if it is no longer a directory.
+/// Opens a root. Returns the gap if that fails, or if it became a directory or ceased to be one.
 pub(crate) fn open_root(root: &Root, before: Option<&Observation>) -> Result<OpenRoot, GapReason> {
     let unreadable = |error: Errno| {
         let text = std::io::Error::from(error);
@@ -103,9 +103,14 @@ pub(crate) fn open_root(root: &Root, before: Option<&Observation>) -> Result<Ope
         error => unreadable(error),
     })?;
     let stat = open::stat_of(fd.as_fd()).map_err(unreadable)?;
-    let was_directory = before.is_some_and(|b| b.kind == Kind::Directory);
-    if was_directory && stat.kind != Kind::Directory {
-        let detail = format!("a {} now, was a directory; restore it", stat.kind.name());
+    let was = before.map_or(stat.kind, |before| before.kind);
+    let changed = (was == Kind::Directory) != (stat.kind == Kind::Directory);
+    if changed && !root.rule.watch.accept_kind {
+        let kinds = match was {
+            Kind::Directory => format!("a {} now, was a directory", stat.kind.name()),
+            _ => format!("a directory now, was a {}", was.name()),
+        };
+        let detail = format!("{kinds}; restore it, or set accept_kind = true to watch it as it is");
         return Err(GapReason::new(GapKind::Missing, detail));
     }
     Ok(OpenRoot { fd, stat })

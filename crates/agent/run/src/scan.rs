@@ -171,8 +171,8 @@ impl Scanning {
             if self.has_transaction_ended() {
                 look = Instant::now();
             }
-            self.note_watched();
-            let wait = due.min(look).saturating_duration_since(Instant::now()).min(ALIVE_EVERY);
+            let note = self.note_watched().unwrap_or(ALIVE_EVERY).min(ALIVE_EVERY);
+            let wait = due.min(look).saturating_duration_since(Instant::now()).min(note);
             let next = self.realtime.as_ref().and_then(Realtime::next_due);
             let received = scan_commands.recv_timeout(next.map_or(wait, |next| wait.min(next)));
             let asked = self.asked();

@@ -186,10 +186,11 @@ impl Scanning {
     }
 
     /// Stores how the roots are watched, for `agent status`, and reports it to the server if it
-    /// changed.
-    pub(crate) fn note_watched(&mut self) {
-        if self.watch_noted.is_some_and(|noted| noted.elapsed() < NOTE_EVERY) {
-            return;
+    /// changed. Returns the time after which to call it again, if the last note is too recent.
+    pub(crate) fn note_watched(&mut self) -> Option<Duration> {
+        let left = self.watch_noted.and_then(|noted| NOTE_EVERY.checked_sub(noted.elapsed()));
+        if left.is_some() {
+            return left;
         }
         self.watch_noted = Some(Instant::now());
         let mut status = self.realtime.as_ref().map(Realtime::status).unwrap_or_default();
@@ -211,5 +212,6 @@ impl Scanning {
         if changed {
             self.shared.beat.notify_one();
         }
+        None
     }
 }

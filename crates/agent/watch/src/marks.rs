@@ -90,6 +90,10 @@ impl Shared {
             if whole {
                 let marked = marked && state.group.is_some();
                 state.file_roots.insert(number, marked);
+                // It may have been a directory before.
+                for file_system in state.file_systems.values_mut() {
+                    file_system.roots.remove(&number);
+                }
             }
         }
         // The root may have been created before the mark on its parent was set.
