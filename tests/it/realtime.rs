@@ -158,6 +158,62 @@ fn name_that_becomes_a_directory_is_reported() {
     assert_eq!(running.stop(), 0);
 }
 
+#[test]
+fn contents_of_a_moved_directory_have_the_writer_of_the_move() {
+    let Some(place) = Place::new("realtime-moved-along") else { return };
+    let outside = place.tree.parent().unwrap().join("arrives");
+    fs::create_dir_all(outside.join("deep")).unwrap();
+    fs::write(outside.join("deep/file"), "x").unwrap();
+    let (running, api) = place.up();
+    let mut expected = Vec::new();
+    for (script, kind, names) in [
+        ("mv ../arrives .", "created", ["arrives", "arrives/deep", "arrives/deep/file"].as_slice()),
+        ("mv sub ../left", "deleted", &["sub", "sub/other"]),
+    ] {
+        sh(&place, script);
+        expected.extend(names.iter().map(|name| (kind, place.at(name))));
+        expect(&api, &expected);
+        let changes = api.history(&format!("/changes?kind={kind}"));
+        let pid = |change: &Value| {
+            let actor = &change["seen"]["actors"][0]["process"]["pid"];
+            if actor.is_null() { change["process"]["pid"].clone() } else { actor.clone() }
+        };
+        let mover = pid(&changes[0]);
+        assert!(mover.is_u64(), "{:#}", changes[0]);
+        for change in &changes {
+            assert_eq!(pid(change), mover, "{change:#}");
+            assert_ne!(change["seen"]["attribution"], "uncertain", "{change:#}");
+        }
+    }
+    sh(&place, "mkdir ../fresh && echo x > ../fresh/file && mv ../fresh .");
+    expected.extend([("created", place.at("fresh")), ("created", place.at("fresh/file"))]);
+    expect(&api, &expected);
+    assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn directory_that_moves_while_its_contents_change_is_one_move() {
+    let Some(place) = Place::new("realtime-busy-move") else { return };
+    let number = 12;
+    for n in 0..number {
+        fs::create_dir(place.at(&format!("d{n}"))).unwrap();
+        fs::write(place.at(&format!("d{n}/old")), "x").unwrap();
+    }
+    let (running, api) = place.up();
+    for n in 0..number {
+        // The checks of both names are due 20 ms after the changes: before, between or after.
+        sh(&place, &format!("echo x > d{n}/new; sleep 0.0{:02}; mv d{n} m{n}", n * 3));
+    }
+    eventually("every directory has moved", || {
+        let told = told(&api);
+        let of = |kind: &str| told.iter().filter(|(told, _)| told == kind).count();
+        let counts = (of("moved"), of("created"), of("deleted"));
+        if counts == (number, number, 0) { Ok(()) } else { Err(format!("{told:#?}")) }
+    });
+    differences(&disk(&place.tree), &stored(&api, "001")).unwrap();
+    assert_eq!(running.stop(), 0);
+}
+
 /// Changes the file `file` through memory, passes its descriptor to `sh` and closes it first.
 const PASS_ON: &str = r#"
 import mmap, os, subprocess

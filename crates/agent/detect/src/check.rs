@@ -4,7 +4,7 @@
 //! A name is compared exactly as a scan compares it. Its directory must be the one in the baseline:
 //! on another device, replaced, or gone, the directory's own name is checked instead, in its
 //! directory. So a check never deletes what a file system that is not mounted holds. If the
-//! own name of a vanished directory is not due yet, its names wait for it.
+//! directory's own name is not due yet, its names wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use model::path::is_at_or_below;
 use model::traits::BaselineItem;
-use model::{Check, Depth, ItemKey, Kind, Observation};
+use model::{Attribution, Check, Depth, Detection, ItemKey, Kind, Observation};
 use observe::{Directory, Stat, open};
 use rustix::io::Errno;
 
-use crate::report::{CheckReport, ScanError, VanishedDirectory};
+use crate::report::{CheckReport, Deferred, ScanError};
 use crate::root::Root;
 use crate::visit::{OpenRoot, open_root, visit};
 use crate::walk::{Base, Child, Context, Targeted, Walk};
@@ -31,7 +31,40 @@ impl Targeted {
         };
         let single = checks.iter().filter(is_single);
         let seen = single.filter_map(|check| Some((check.key.clone(), check.seen.clone()?)));
-        Self { seen: seen.collect(), large_bytes, ..Self::default() }
+        let moved = checks.iter().filter_map(|check| {
+            let seen = check.seen.as_ref().filter(|seen| seen.moved_after_us.is_some())?;
+            Some((check.key.path(), Arc::clone(seen)))
+        });
+        Self { seen: seen.collect(), moved: moved.collect(), large_bytes, ..Self::default() }
+    }
+}
+
+impl Targeted {
+    /// Returns what is known about an item that no notification named, from the move of a directory
+    /// above it. `now` is its state, if it exists.
+    pub(crate) fn moved_along(
+        &self,
+        key: &ItemKey,
+        now: Option<&Observation>,
+    ) -> Option<Detection> {
+        let path = key.path();
+        let above = self.moved.iter().filter(|(top, _)| is_at_or_below(&path, top));
+        let (_, seen) = above.max_by_key(|(top, _)| top.len())?;
+        let mut seen = Detection::clone(seen);
+        let moved_after_ns = seen.moved_after_us.take()?.saturating_mul(1_000);
+        // What changed before the move came along. What changed since may have been made there by
+        // another process: subdirectories are not watched before this check.
+        let settled_ns = limits::CTIME_STEP.as_nanos() as u64;
+        let is_older = |now: &Observation| {
+            u64::try_from(now.ctime_ns).is_ok_and(|ctime| ctime + settled_ns < moved_after_ns)
+        };
+        if !now.is_none_or(is_older) {
+            for actor in seen.actors.iter_mut().filter(|a| a.attribution < Attribution::Uncertain) {
+                actor.attribution = Attribution::Uncertain;
+                actor.reason = "came with its directory, or was made in it since".into();
+            }
+        }
+        Some(seen)
     }
 }
 
@@ -55,12 +88,12 @@ pub(crate) fn run(cx: &mut Context<'_>, checks: &[Check]) -> Result<CheckReport,
     }
     moves::recognize(cx.writer.batch());
     cx.writer.flush()?;
-    let Targeted { unsettled, vanished, transient, large, .. } =
+    let Targeted { unsettled, deferred, transient, large, .. } =
         cx.targeted.take().unwrap_or_default();
     Ok(CheckReport {
         counts: std::mem::take(&mut cx.totals),
         unsettled,
-        vanished,
+        deferred,
         transient,
         large,
         took: cx.clock.monotonic().saturating_sub(began),
@@ -144,7 +177,7 @@ impl Walk<'_, '_> {
             match self.locate(&base, before)? {
                 LocateOutcome::Open(open) => self.check_names(&base, *open, group)?,
                 LocateOutcome::Elsewhere(deep) => {
-                    if !self.defer(&directory, checks)? {
+                    if !self.defer(&directory, checks) {
                         self.check_own_name(&directory, deep, &mut groups);
                     }
                 }
@@ -154,26 +187,26 @@ impl Walk<'_, '_> {
         self.finish()
     }
 
-    /// Leaves the notified names below a vanished directory until the directory's own name is due:
-    /// only its notification says who removed all of them. Returns false if it is due now.
-    fn defer(&mut self, directory: &[u8], checks: &[&Check]) -> Result<bool, ScanError> {
+    /// Leaves the notified names below a directory that is gone or unknown until the directory's own
+    /// name is due: its notification says who removed or moved all of them, and a move is recognized
+    /// only if both of its names are compared together. Returns false if it is due now.
+    fn defer(&mut self, directory: &[u8], checks: &[&Check]) -> bool {
         let key = ItemKey::of_path(directory);
-        let Some(targeted) = &mut self.cx.targeted else { return Ok(false) };
+        let Some(targeted) = &mut self.cx.targeted else { return false };
         let is_large = targeted.large_bytes == u64::MAX;
         let is_due = || checks.iter().any(|check| check.key == key);
         if is_large || directory == self.root.path || is_due() {
-            return Ok(false);
+            return false;
         }
         let below = checks.iter().filter(|check| {
             check.seen.is_some() && is_at_or_below(&check.key.directory, directory)
         });
         let below: Vec<ItemKey> = below.map(|check| check.key.clone()).collect();
-        // What the baseline does not have may be left out by the rules: it is never noted.
-        if below.is_empty() || self.cx.baseline.item(&key).map_err(ScanError::Baseline)?.is_none() {
-            return Ok(false);
+        if below.is_empty() {
+            return false;
         }
-        targeted.vanished.push(VanishedDirectory { directory: key, names: below });
-        Ok(true)
+        targeted.deferred.push(Deferred { directory: key, names: below });
+        true
     }
 
     /// Adds the directory's own name to the names to be compared.

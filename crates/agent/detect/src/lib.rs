@@ -27,9 +27,7 @@ mod ports;
 mod rehash;
 mod report;
 mod root;
-mod rules;
 mod scanner;
-mod select;
 mod settle;
 mod visit;
 mod walk;
@@ -38,8 +36,8 @@ mod writer;
 pub use observe::{Algorithm, Cancel, PoolError, SystemNames};
 pub use ports::{Interrupt, NoChecks, ScanPorts};
 pub use report::{
-    CheckReport, Counts, Gap, GapKind, Progress, ProgressCounts, RootReport, RootState, ScanError,
-    ScanReport, VanishedDirectory,
+    CheckReport, Counts, Deferred, Gap, GapKind, Progress, ProgressCounts, RootReport, RootState,
+    ScanError, ScanReport,
 };
 pub use rules::{Attribute, Rules, RulesError, Watch};
 pub use scanner::{ScanBudget, ScanOptions, Scanner};

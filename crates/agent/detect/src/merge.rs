@@ -5,8 +5,7 @@ use std::cmp::Ordering;
 use model::traits::BaselineItem;
 use model::{Field, Fields, Kind, Observation, ObserveError};
 use observe::Listing;
-
-use crate::rules::Attribute;
+use rules::Attribute;
 
 /// A name of the disk, the baseline or both, as indexes into the listing and the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

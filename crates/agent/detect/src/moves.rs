@@ -62,8 +62,9 @@ pub(crate) fn recognize(batch: &mut [Op]) {
     let mut above: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for (m, _) in moves.into_iter().zip(proven).filter(|(_, proven)| *proven) {
         let (from, to) = (m.from.path(), m.to.path());
-        above.retain(|(old, _)| is_at_or_below(&from, old));
-        let went_along = above.last().is_some_and(|(old, new)| went_along(&from, &to, old, new));
+        above.retain(|(old, _)| from.starts_with(old));
+        let holder = above.iter().rev().find(|(old, _)| is_at_or_below(&from, old));
+        let went_along = holder.is_some_and(|(old, new)| went_along(&from, &to, old, new));
         if m.directory {
             above.push((from, to));
         }
@@ -91,10 +92,11 @@ fn went_along(from: &[u8], to: &[u8], old: &[u8], new: &[u8]) -> bool {
 fn is_proven(moves: &[Move], at: usize) -> bool {
     let Some(m) = moves.get(at) else { return false };
     let (old, new) = (m.from.path(), m.to.path());
-    let below = moves.iter().skip(at + 1).take_while(|m| is_at_or_below(&m.from.path(), &old));
+    // Names such as `old-1` are sorted between `old` and what lies below it.
+    let next = moves.iter().skip(at + 1).take_while(|m| m.from.path().starts_with(&old));
     m.same
         || m.directory
-            && below.into_iter().any(|below| {
+            && next.into_iter().any(|below| {
                 below.same && went_along(&below.from.path(), &below.to.path(), &old, &new)
             })
 }
@@ -230,6 +232,23 @@ mod tests {
         ];
         recognize(&mut batch);
         assert_eq!(kinds(&batch), [Some(ChangeKind::Moved), None, None, None]);
+    }
+
+    #[test]
+    fn names_that_begin_like_a_moved_directory_do_not_hide_what_it_contains() {
+        let mut newer = observation(1, Kind::Directory);
+        newer.mtime_ns = 5;
+        let mut batch = vec![
+            op(b"/new", ChangeKind::Created, newer),
+            op(b"/new-1", ChangeKind::Created, observation(3, Kind::Directory)),
+            op(b"/new/x", ChangeKind::Created, observation(2, Kind::File)),
+            op(b"/old", ChangeKind::Deleted, observation(1, Kind::Directory)),
+            op(b"/old-1", ChangeKind::Deleted, observation(3, Kind::Directory)),
+            op(b"/old/x", ChangeKind::Deleted, observation(2, Kind::File)),
+        ];
+        recognize(&mut batch);
+        let moved = Some(ChangeKind::Moved);
+        assert_eq!(kinds(&batch), [moved, moved, None, None, None, None]);
     }
 
     #[test]

@@ -271,9 +271,9 @@ pub struct ScanReport {
     pub cancelled: bool,
 }
 
-/// A directory of the baseline that is gone, and whose own name was not among the checks.
+/// A directory that is gone, or not in the baseline, and whose own name was not among the checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VanishedDirectory {
+pub struct Deferred {
     pub directory: ItemKey,
     /// Names below it that were among the checks and were not compared.
     pub names: Vec<ItemKey>,
@@ -286,7 +286,7 @@ pub struct CheckReport {
     /// Files that changed while they were read. Their baseline is unchanged: check them again.
     pub unsettled: Vec<ItemKey>,
     /// Check each directory's own name together with its names, when its notification has come.
-    pub vanished: Vec<VanishedDirectory>,
+    pub deferred: Vec<Deferred>,
     /// Names that were created and removed before this check: neither the baseline nor the disk has
     /// them.
     pub transient: Vec<Check>,

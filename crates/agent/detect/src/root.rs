@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use model::ItemKey;
 use model::path::is_at_or_below;
+use rules::{RulesError, Selection, Watch, normal};
 
 use crate::merge::Mask;
-use crate::rules::{RulesError, Watch, normal};
-use crate::select::Selection;
 
 /// A compiled rule.
 #[derive(Debug)]

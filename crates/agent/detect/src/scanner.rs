@@ -9,13 +9,13 @@ use env::clock::Clock;
 use model::{Baseline, Check, Coverage, NoHandles, Op, Sink};
 use observe::{Cancel, ReadPool, ReaderContext, TokenBucket};
 use parking_lot::Mutex;
+use rules::{Rules, RulesError};
 
 use crate::check;
 use crate::gaps::Gaps;
 use crate::ports::{NoChecks, ScanPorts};
 use crate::report::{CheckReport, Counts, Gap, Progress, ScanError, ScanReport};
 use crate::root::{self, Rule};
-use crate::rules::{Rules, RulesError};
 use crate::visit::visit;
 use crate::walk::{Context, Targeted};
 use crate::writer::Writer;

@@ -45,14 +45,23 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Returns what is known about the change of an item. `None` if a scan found it.
-    fn seen(&self, key: &ItemKey, found_at_us: u64) -> Option<Arc<Detection>> {
+    /// Returns what is known about the change of an item; `now` is its state, if it exists. `None` if
+    /// a scan found it.
+    fn seen(
+        &self,
+        key: &ItemKey,
+        now: Option<&Observation>,
+        found_at_us: u64,
+    ) -> Option<Arc<Detection>> {
         let targeted = self.cx.targeted.as_ref()?;
-        let seen = targeted.seen.get(key).map(|seen| self.attributed(seen));
-        Some(seen.unwrap_or_else(|| {
-            let (first_us, last_us) = (found_at_us, found_at_us);
-            Arc::new(Detection { first_us, last_us, ..Detection::default() })
-        }))
+        if let Some(seen) = targeted.seen.get(key) {
+            return Some(self.attributed(seen));
+        }
+        if let Some(seen) = targeted.moved_along(key, now) {
+            return Some(self.attributed(&Arc::new(seen)));
+        }
+        let (first_us, last_us) = (found_at_us, found_at_us);
+        Some(Arc::new(Detection { first_us, last_us, ..Detection::default() }))
     }
 
     /// Returns what is known about a change, without writers if the rule leaves them out.
@@ -105,7 +114,7 @@ impl Walk<'_, '_> {
             fields,
             found_at_us,
             from: None,
-            seen: self.seen(&key, found_at_us),
+            seen: self.seen(&key, Some(&now), found_at_us),
             cause: None,
         };
         self.cx.writer.push(Op::Put { key, observation: now, change: Some(Box::new(change)) })
@@ -135,7 +144,7 @@ impl Walk<'_, '_> {
             fields: Fields::default(),
             found_at_us,
             from: None,
-            seen: self.seen(&key, found_at_us),
+            seen: self.seen(&key, None, found_at_us),
             cause: None,
         };
         self.cx.writer.push(Op::Delete { key, change: Some(Box::new(change)) })

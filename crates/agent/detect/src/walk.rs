@@ -20,7 +20,7 @@ use crate::limits;
 use crate::merge::{self, MergedName};
 use crate::ports::Interrupt;
 use crate::rehash::{self, Schedule};
-use crate::report::{Counts, Gap, GapKind, Progress, ScanError, VanishedDirectory};
+use crate::report::{Counts, Deferred, Gap, GapKind, Progress, ScanError};
 use crate::root::Root;
 use crate::writer::Writer;
 
@@ -55,10 +55,12 @@ pub(crate) struct Targeted {
     /// Notices of the names to be checked. A name without an entry was found because its
     /// directory was compared: its writer is not known.
     pub(crate) seen: HashMap<ItemKey, Arc<Detection>>,
+    /// Paths that were renamed by one writer, with their notices.
+    pub(crate) moved: Vec<(Vec<u8>, Arc<Detection>)>,
     /// Files that changed while they were read.
     pub(crate) unsettled: Vec<ItemKey>,
     /// Directories whose names wait for the directory's own name.
-    pub(crate) vanished: Vec<VanishedDirectory>,
+    pub(crate) deferred: Vec<Deferred>,
     /// Files that were created and removed before they could be compared.
     pub(crate) transient: Vec<Check>,
     /// Files too large to be read while other checks wait.

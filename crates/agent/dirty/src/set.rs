@@ -39,6 +39,8 @@ pub struct NotificationInfo {
     pub created: bool,
     /// True if it removes the name.
     pub removed: bool,
+    /// True if it renames the name.
+    pub moved: bool,
     pub writer: Option<Writer>,
 }
 
@@ -447,6 +449,7 @@ fn add_notice(notices: &mut Notices, noted: &NotificationInfo) {
     notices.count = notices.count.saturating_add(1);
     notices.created |= noted.created;
     notices.removed |= noted.removed;
+    notices.moved |= noted.moved;
     if let Some(writer) = noted.writer {
         add_writer(notices, writer);
     }
@@ -463,6 +466,7 @@ pub fn add_notices(into: &mut Notices, other: &Notices) {
     into.count = into.count.saturating_add(other.count);
     into.created |= other.created;
     into.removed |= other.removed;
+    into.moved |= other.moved;
     for writer in &other.writers {
         add_writer(into, *writer);
     }

@@ -230,6 +230,7 @@ impl Tracker {
             ended: mask & ENDED != 0,
             created: mask & libc::FAN_CREATE != 0,
             removed: mask & libc::FAN_DELETE != 0,
+            moved: mask & libc::FAN_RENAME != 0,
             writer: Some(writer).filter(|writer| writer.pid != 0),
         };
         if mask & libc::FAN_RENAME != 0 {

@@ -20,13 +20,13 @@
 //! [`REREAD_FACTOR`] times the duration of its last reading.
 
 mod attributed;
+mod deferred;
 mod held;
 mod large;
 mod pace;
 mod roots;
 mod status;
 mod transient;
-mod vanished;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -35,18 +35,18 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use detect::{CheckReport, Interrupt, VanishedDirectory};
+use detect::{CheckReport, Deferred, Interrupt};
 use env::clock::Clock;
 use model::notification::Detection;
 use model::{Check, Coverage, CoverageKind, Depth, DueCheck, EventBody, ItemKey, Notices, Writer};
 use watch::{Handles, Incident, IncidentKind, Watcher, monotonic_ns};
 
 use attributed::Attributed;
+use deferred::DeferredNames;
 use held::HeldNames;
 use large::LargeFiles;
 use pace::NameRate;
 use transient::Transients;
-use vanished::VanishedDirectories;
 
 pub use attribution::Options as AttributionOptions;
 pub use large::REREAD_FACTOR;
@@ -100,7 +100,7 @@ pub struct Realtime {
     /// The entries whose check is running.
     running: HashMap<ItemKey, DueCheck>,
     held: HeldNames,
-    vanished: VanishedDirectories,
+    deferred: DeferredNames,
     large: LargeFiles,
     transients: Transients,
     /// Incidents whose roots have not been checked.
@@ -126,7 +126,7 @@ impl Realtime {
             pace: NameRate::new(options.checks_per_second, monotonic_ns()),
             running: HashMap::new(),
             held: HeldNames::new(&options.packages_root),
-            vanished: VanishedDirectories::default(),
+            deferred: DeferredNames::default(),
             large: LargeFiles::default(),
             transients: Transients::default(),
             incidents: Vec::new(),
@@ -162,7 +162,7 @@ impl Realtime {
         let now = monotonic_ns();
         let next = self.watcher.next_due_ns().into_iter().chain(self.large.next_due_ns());
         let next =
-            next.chain(self.held.next_due_ns(now)).chain(self.vanished.next_due_ns()).min()?;
+            next.chain(self.held.next_due_ns(now)).chain(self.deferred.next_due_ns()).min()?;
         let next = next.max(self.pace.ready_ns());
         Some(std::time::Duration::from_nanos(next.saturating_sub(now)))
     }
@@ -186,12 +186,13 @@ impl Realtime {
         let released_max = names_max.saturating_sub(due.len());
         let by_dpkg = |writers: &[Writer]| explain::is_by_dpkg(&self.attribution.resolve(writers));
         let due = self.held.filter(due, now, released_max, &by_dpkg);
-        let due = self.vanished.release(due, now);
+        let due = self.deferred.release(due, now);
         self.pace.spend(due.len());
         self.running = due.into_iter().map(|due| (due.key.clone(), due)).collect();
         let now_us = self.clock.now_us();
         let not_before_us = |due: &DueCheck| self.scanned.not_before_us(&due.notices, now_us);
-        let as_check = |due| as_check(due, &self.attribution, not_before_us(due));
+        let boot_us = now_us.saturating_sub(now / 1_000);
+        let as_check = |due| as_check(due, &self.attribution, not_before_us(due), boot_us);
         self.running.values().map(as_check).collect()
     }
 
@@ -211,9 +212,9 @@ impl Realtime {
                 self.watcher.recheck(DueCheck::name(key.clone()));
             }
         }
-        for VanishedDirectory { directory, names } in &report.vanished {
+        for Deferred { directory, names } in &report.deferred {
             let names = names.iter().filter_map(|name| self.running.remove(name));
-            self.vanished.add(directory.clone(), names.collect(), now);
+            self.deferred.add(directory.clone(), names.collect(), now);
             self.watcher.recheck(DueCheck::name(directory.clone()));
         }
         for check in &report.transient {
@@ -274,7 +275,7 @@ impl Realtime {
     pub fn status(&self) -> RealtimeStatus {
         let attribution = self.attribution.status();
         let mut counters = self.watcher.counters();
-        counters.pending += self.held.len() + self.vanished.len();
+        counters.pending += self.held.len() + self.deferred.len();
         RealtimeStatus::new(&self.watcher.states(), &counters, &self.status, attribution)
     }
 }
@@ -289,14 +290,20 @@ impl Interrupt for Realtime {
     }
 }
 
-fn as_check(due: &DueCheck, attribution: &Attributed, not_before_us: u64) -> Check {
-    let Notices { first_us, last_us, count, created, removed, ref writers, more_writers } =
+/// Returns the check of a due name. `boot_us` is the time at which `CLOCK_MONOTONIC` was 0, microseconds
+/// since the epoch.
+fn as_check(due: &DueCheck, attribution: &Attributed, not_before_us: u64, boot_us: u64) -> Check {
+    let Notices { first_us, last_us, count, created, removed, moved, ref writers, more_writers } =
         due.notices;
     // A directory was changed by one of many: its writers say nothing about one entry. The only
     // writer of a new directory is its creator.
     let is_only = writers.len() == 1 && more_writers == 0;
     let single = due.depth == Depth::Name || is_only || is_file(&due.key);
     let actors = if single { attribution.resolve(writers) } else { Vec::new() };
+    let moved_after_us = match writers.as_slice() {
+        [writer] if moved && is_only => Some(boot_us + writer.from_ns / 1_000),
+        _ => None,
+    };
     let notices = count;
     let more_actors = more_writers;
     let seen = Detection {
@@ -306,6 +313,7 @@ fn as_check(due: &DueCheck, attribution: &Attributed, not_before_us: u64) -> Che
         notices,
         is_created: created,
         is_transient: created && removed,
+        moved_after_us,
         actors,
         more_actors,
     };

@@ -33,6 +33,8 @@ pub struct Notices {
     pub created: bool,
     /// True if one says that it was removed.
     pub removed: bool,
+    /// True if one says that it was renamed, from or to this name.
+    pub moved: bool,
     /// The first few different processes.
     pub writers: Vec<Writer>,
     /// Number of different processes that are not in `writers`.
@@ -92,6 +94,9 @@ pub struct Detection {
     pub is_created: bool,
     /// True if the item was created and removed.
     pub is_transient: bool,
+    /// A time before the item was renamed, from or to its name, by its only writer, microseconds
+    /// since the epoch. What a directory contains is moved along by the same writer.
+    pub moved_after_us: Option<u64>,
     /// The writers. Empty if processes are not attributed here.
     pub actors: Vec<Actor>,
     /// Number of further writers.

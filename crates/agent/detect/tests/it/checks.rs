@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::common::{Bench, Folder, assert_kind, check, field_names, only, path_of};
-use detect::{Rules, VanishedDirectory, Watch};
+use detect::{Deferred, Rules, Watch};
 use model::notification::Detection;
 use model::{Attribution, ChangeKind, Check, CoverageKind, Depth};
 
@@ -348,16 +348,16 @@ fn names_of_a_vanished_directory_wait_for_its_own_name() {
     };
     let report = b.run_checks(&[noticed(&inner), noticed(&outer)]);
     assert_eq!(b.store.changes(), []);
-    let waiting = |(directory, names): (&str, &[&Path])| VanishedDirectory {
+    let waiting = |(directory, names): (&str, &[&Path])| Deferred {
         directory: check(&f.at(directory), Depth::Name).key,
         names: names.iter().map(|path| check(path, Depth::Name).key).collect(),
     };
     let expected: [(&str, &[&Path]); 2] = [("d/e", &[&inner]), ("d", &[&inner, &outer])];
-    assert_eq!(report.vanished, expected.map(waiting));
+    assert_eq!(report.deferred, expected.map(waiting));
     let directories = [noticed(&f.at("d/e")), noticed(&f.at("d"))];
     let together = [noticed(&inner), noticed(&outer)].into_iter().chain(directories);
     let report = b.run_checks(&together.collect::<Vec<_>>());
-    assert_eq!(report.vanished, []);
+    assert_eq!(report.deferred, []);
     let changes = b.store.changes();
     assert_eq!(changes.len(), 4);
     for change in changes {
@@ -365,7 +365,59 @@ fn names_of_a_vanished_directory_wait_for_its_own_name() {
         assert_eq!(actors, 1, "{:?} has its writer", path_of(&change.key));
     }
     let report = b.run_checks(&[check(&inner, Depth::Name)]);
-    assert_eq!(report.vanished, [], "what no notification named does not wait");
+    assert_eq!(report.deferred, [], "what no notification named does not wait");
+}
+
+#[test]
+fn name_in_a_directory_that_moved_waits_for_the_move() {
+    let f = Folder::new();
+    f.write("d/old", "x");
+    let b = watched(&f);
+    fs::rename(f.at("d"), f.at("moved")).unwrap();
+    let new = f.write("moved/new", "x");
+    let noticed = |path: &Path| {
+        let seen = Detection { notices: 1, ..Detection::default() };
+        Check { seen: Some(Arc::new(seen)), ..check(path, Depth::Name) }
+    };
+    let report = b.run_checks(&[noticed(&new)]);
+    assert_eq!((report.deferred.len(), b.store.changes().len()), (1, 0));
+    b.run_checks(&[noticed(&new), noticed(&f.at("d")), noticed(&f.at("moved"))]);
+    let expected = [("created", new), ("moved", f.at("moved"))];
+    assert_eq!(b.store.reported_changes(), expected);
+}
+
+#[test]
+fn what_moved_along_has_the_writer_of_its_directory() {
+    let f = Folder::new();
+    f.write("leaves/file", "x");
+    let b = watched(&f);
+    fs::rename(f.at("leaves"), f.path.with_extension("away")).unwrap();
+    f.write("arrives/file", "x");
+    let ctime = |path: &Path| path.metadata().unwrap().ctime() as u64 * 1_000_000;
+    let moved = |path: &Path, depth, moved_after_us| {
+        let actor = model::Actor { attribution: Attribution::Exact, ..model::Actor::default() };
+        let moved_after_us = Some(moved_after_us);
+        let actors = vec![actor];
+        let seen = Detection { notices: 1, moved_after_us, actors, ..Detection::default() };
+        Check { seen: Some(Arc::new(seen)), ..check(path, depth) }
+    };
+    let attributions = |checks: &[Check]| {
+        b.run_checks(checks);
+        let seen = b.store.changes().into_iter().map(|change| change.seen.unwrap().actors.clone());
+        seen.map(|actors| actors[0].attribution).collect::<Vec<_>>()
+    };
+    let exact = vec![Attribution::Exact; 2];
+    assert_eq!(attributions(&[moved(&f.at("leaves"), Depth::Name, 1)]), exact);
+    let arrives = f.at("arrives");
+    let later = ctime(&arrives.join("file")) + 60_000_000;
+    assert_eq!(attributions(&[moved(&arrives, Depth::Below, later)]), exact);
+    let other = f.write("other/file", "x");
+    let before = ctime(&other) - 60_000_000;
+    let doubtful = [Attribution::Uncertain, Attribution::Exact];
+    let mut found = attributions(&[moved(&f.at("other"), Depth::Below, before)]);
+    found.sort();
+    assert_eq!(found, [doubtful[1], doubtful[0]], "it may have been made there since");
+    fs::remove_dir_all(f.path.with_extension("away")).unwrap();
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! Watch rules: the `[[watch]]` sections of the agent's configuration
 //! (`docs/reference/rules.md`).
 
+pub mod limits;
+mod select;
+
 use std::path::{Component, Path, PathBuf};
 
 use observe::Algorithm;
 use serde::{Deserialize, Serialize};
 
-use crate::limits;
 use crate::select::Patterns;
+pub use crate::select::Selection;
 
 /// Paths that [`Rules::default_system`] watches if they exist.
 const SYSTEM_PATHS: [&str; 5] = ["/etc", "/usr/bin", "/usr/sbin", "/usr/lib/systemd", "/boot"];
@@ -54,7 +57,7 @@ impl Attribute {
         Self::Links,
     ];
 
-    pub(crate) fn field(self) -> model::Field {
+    pub fn field(self) -> model::Field {
         match self {
             Self::Size => model::Field::Size,
             Self::Hash => model::Field::Hash,
@@ -292,6 +295,6 @@ fn check_patterns(key: &'static str, patterns: &[String]) -> Result<(), Refusal>
 }
 
 /// Returns the path without `.` and without doubled or trailing slashes.
-pub(crate) fn normal(path: &Path) -> PathBuf {
+pub fn normal(path: &Path) -> PathBuf {
     path.components().filter(|c| *c != Component::CurDir).collect()
 }

@@ -29,24 +29,28 @@ impl Patterns {
 
 /// The selection of one rule.
 #[derive(Debug, Clone)]
-pub(crate) struct Selection {
+pub struct Selection {
     ignore: Patterns,
     restrict: Patterns,
 }
 
 impl Selection {
-    pub(crate) fn new(ignore: &[String], restrict: &[String]) -> Result<Self, ignore::Error> {
+    /// Compiles both lists.
+    ///
+    /// # Errors
+    /// Returns an error if a pattern is not one of gitignore.
+    pub fn new(ignore: &[String], restrict: &[String]) -> Result<Self, ignore::Error> {
         Ok(Self { ignore: Patterns::new(ignore)?, restrict: Patterns::new(restrict)? })
     }
 
     /// Returns true if every entry is selected. Callers then skip building the relative path.
-    pub(crate) fn takes_all(&self) -> bool {
+    pub fn takes_all(&self) -> bool {
         self.ignore.is_empty() && self.restrict.is_empty()
     }
 
     /// Returns true if the entry is watched. `relative` is its path below the root. An ignored
     /// directory is not entered, so this is never called for entries below it.
-    pub(crate) fn matches_entry(&self, relative: &[u8], directory: bool) -> bool {
+    pub fn matches_entry(&self, relative: &[u8], directory: bool) -> bool {
         let path = Path::new(OsStr::from_bytes(relative));
         if self.ignore.0.matched(path, directory).is_ignore() {
             return false;

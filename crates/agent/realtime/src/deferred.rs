@@ -1,5 +1,5 @@
-//! Names below directories that are gone. They wait until the directory's own name is due: its
-//! notification, which may come later, says who removed all of them.
+//! Names below directories that are gone, or are not in the baseline. They wait until the directory's
+//! own name is due: its notification, which may come later, says who removed or moved all of them.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ const WAIT_MAX: u64 = 2_000_000_000;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(crate) struct VanishedDirectories {
+pub(crate) struct DeferredNames {
     /// The names of each directory, and the time at which they came.
     names: BTreeMap<ItemKey, (u64, Vec<DueCheck>)>,
 }
 
-impl VanishedDirectories {
+impl DeferredNames {
     /// Lets names wait for their directory.
     pub(crate) fn add(&mut self, directory: ItemKey, names: Vec<DueCheck>, now_ns: u64) {
         self.names.entry(directory).or_insert_with(|| (now_ns, Vec::new())).1.extend(names);
@@ -87,25 +87,25 @@ mod tests {
 
     #[test]
     fn names_are_due_together_with_their_directory() {
-        let mut vanished = VanishedDirectories::default();
-        vanished.add(due("/r/d", 0).key, vec![due("/r/d/a", 1), due("/r/d/s/b", 1)], 5);
-        let other = vanished.release(vec![due("/r/x", 1)], 6);
-        assert_eq!((paths(&other), vanished.len()), (vec!["/r/x".into()], 2));
-        let together = vanished.release(vec![due("/r/d", 1), due("/r/d/a", 2)], 7);
+        let mut deferred = DeferredNames::default();
+        deferred.add(due("/r/d", 0).key, vec![due("/r/d/a", 1), due("/r/d/s/b", 1)], 5);
+        let other = deferred.release(vec![due("/r/x", 1)], 6);
+        assert_eq!((paths(&other), deferred.len()), (vec!["/r/x".into()], 2));
+        let together = deferred.release(vec![due("/r/d", 1), due("/r/d/a", 2)], 7);
         assert_eq!(paths(&together), ["/r/d", "/r/d/a", "/r/d/s/b"]);
         assert_eq!(together[1].notices.count, 3, "the notices of a name are gathered");
-        assert_eq!((vanished.len(), vanished.next_due_ns()), (0, None));
+        assert_eq!((deferred.len(), deferred.next_due_ns()), (0, None));
     }
 
     #[test]
     fn wait_ends_with_a_directory_above_or_after_a_while() {
-        let mut vanished = VanishedDirectories::default();
-        vanished.add(due("/r/d", 0).key, vec![due("/r/d/a", 1)], 5);
+        let mut deferred = DeferredNames::default();
+        deferred.add(due("/r/d", 0).key, vec![due("/r/d/a", 1)], 5);
         let tree = DueCheck { depth: Depth::Below, ..due("/r", 1) };
-        assert_eq!(paths(&vanished.release(vec![tree], 6)), ["/r", "/r/d/a"]);
-        vanished.add(due("/r/d", 0).key, vec![due("/r/d/a", 1)], 5);
-        assert_eq!(vanished.next_due_ns(), Some(5 + WAIT_MAX));
-        assert_eq!(vanished.release(Vec::new(), 4 + WAIT_MAX).len(), 0);
-        assert_eq!(paths(&vanished.release(Vec::new(), 5 + WAIT_MAX)), ["/r/d/a"]);
+        assert_eq!(paths(&deferred.release(vec![tree], 6)), ["/r", "/r/d/a"]);
+        deferred.add(due("/r/d", 0).key, vec![due("/r/d/a", 1)], 5);
+        assert_eq!(deferred.next_due_ns(), Some(5 + WAIT_MAX));
+        assert_eq!(deferred.release(Vec::new(), 4 + WAIT_MAX).len(), 0);
+        assert_eq!(paths(&deferred.release(Vec::new(), 5 + WAIT_MAX)), ["/r/d/a"]);
     }
 }
