@@ -78,7 +78,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     let notify = Notify::of_environment();
     loop {
         // A restart command re-reads the configuration; that is its purpose.
-        let (settings, ready) = agent_settings(file, &console)?;
+        let (settings, ready) = agent_settings(file)?;
         let mut agent = Agent::start(&settings, console.clone())?;
         console.line(&ready);
         let watchdog = notify.ready();
@@ -151,7 +151,7 @@ pub(crate) async fn rebuild_after(
 }
 
 /// Returns the settings of an enrolled agent, and the line to print once it runs.
-fn agent_settings(file: &Path, console: &Console) -> anyhow::Result<(AgentSettings, String)> {
+fn agent_settings(file: &Path) -> anyhow::Result<(AgentSettings, String)> {
     let config: AgentConfig = config::load(file)?;
     config.validate()?;
     folder::expect_no_server(&config.data)?;
@@ -166,9 +166,5 @@ fn agent_settings(file: &Path, console: &Console) -> anyhow::Result<(AgentSettin
     };
     identity.set_server_url(config.server.trim_end_matches('/'))?;
     let ready = format!("ready: agent {} {} of {}", who.id, who.name, config.server);
-    let (settings, missing) = config.into_settings();
-    for path in missing {
-        console.line(&format!("does not exist, skipped: {}", path.display()));
-    }
-    Ok((settings, ready))
+    Ok((config.into_settings(), ready))
 }

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
         let data = database.parent().map(Path::to_owned).unwrap_or_default();
         AgentConfig { data, ..AgentConfig::default() }
     };
-    let (mut own, _) = config.into_settings();
+    let mut own = config.into_settings();
     if of.config.is_none() {
         // That of `up` has the server's data too.
         own.excluded = vec![of.folder()?];

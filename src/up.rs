@@ -35,10 +35,7 @@ const TOKEN_TTL_S: u64 = 60;
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let console = Console::new();
-    let (rules, missing) = rules(&args.watch)?;
-    for path in missing {
-        console.line(&format!("does not exist, skipped: {}", path.display()));
-    }
+    let rules = rules(&args.watch)?;
     let data = client::own_data(args.data.as_deref())?;
     let config = server_config(&args, &data);
     config.validate()?;
@@ -63,8 +60,8 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the rules to watch, and the default paths that do not exist here.
-fn rules(watch: &[PathBuf]) -> anyhow::Result<(Rules, Vec<PathBuf>)> {
+/// Returns the rules to watch.
+fn rules(watch: &[PathBuf]) -> anyhow::Result<Rules> {
     if watch.is_empty() {
         return Ok(Rules::default_system());
     }
@@ -75,7 +72,7 @@ fn rules(watch: &[PathBuf]) -> anyhow::Result<(Rules, Vec<PathBuf>)> {
     }
     let rules = Rules::of_paths(paths);
     rules.validate()?;
-    Ok((rules, Vec::new()))
+    Ok(rules)
 }
 
 fn server_config(args: &UpArgs, data: &Path) -> ServerConfig {

@@ -27,8 +27,8 @@ pub(crate) struct UpArgs {
     /// Data folder; created at first start. Default: ./data.
     #[arg(long, value_name = "DIR", env = "HOLDFAST_DATA", hide_env_values = true)]
     pub(crate) data: Option<PathBuf>,
-    /// Folder or file to watch; may be given more than once. Default: /etc, /usr/bin, /usr/sbin,
-    /// /usr/lib/systemd and /boot, as far as they exist.
+    /// Folder or file to watch; may be given more than once. Default: the usual system
+    /// paths, such as /etc, /usr/bin, /root/.ssh and /var/spool/cron.
     #[arg(long, value_name = "PATH")]
     pub(crate) watch: Vec<PathBuf>,
     /// Listen address of page and API.

@@ -46,15 +46,11 @@ impl Default for AgentConfig {
 }
 
 impl AgentConfig {
-    /// Returns the settings of an agent. Without a watch list it watches the usual system paths;
-    /// those of them that do not exist are returned too.
-    pub(crate) fn into_settings(self) -> (AgentSettings, Vec<PathBuf>) {
-        let (rules, missing) = if self.watch.0.is_empty() {
-            detect::Rules::default_system()
-        } else {
-            (self.watch, Vec::new())
-        };
-        let settings = AgentSettings {
+    /// Returns the settings of an agent. Without a watch list it watches the usual system paths.
+    pub(crate) fn into_settings(self) -> AgentSettings {
+        let is_default = self.watch.0.is_empty();
+        let rules = if is_default { detect::Rules::default_system() } else { self.watch };
+        AgentSettings {
             rules,
             excluded: vec![self.data.clone()],
             folder: self.data,
@@ -64,8 +60,7 @@ impl AgentConfig {
             metrics: self.metrics,
             queue: self.queue,
             sync: self.sync,
-        };
-        (settings, missing)
+        }
     }
 
     /// Returns an error for the first value that no agent can run with. The error names its key.

@@ -51,3 +51,4 @@ mod silence;
 mod two_servers;
 mod undecodable;
 mod up;
+mod ways_past;

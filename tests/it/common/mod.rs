@@ -4,6 +4,7 @@ pub(crate) mod deployment;
 pub(crate) mod grafana;
 pub(crate) mod load;
 pub(crate) mod mounted;
+pub(crate) mod place;
 pub(crate) mod proxy;
 pub(crate) mod series;
 pub(crate) mod shifted;

@@ -30,7 +30,12 @@ impl Gaps {
         }
     }
 
-    /// Returns the open gaps.
+    /// Returns true if the optional path did not exist when it was last looked at.
+    pub(crate) fn is_absent(&self, path: &[u8]) -> bool {
+        self.open.get(path).is_some_and(|(gap, _)| !is_gap(gap))
+    }
+
+    /// Returns the open gaps, and the notes of optional paths that do not exist.
     pub(crate) fn list(&self) -> Vec<Gap> {
         self.open.values().map(|(gap, _)| gap.clone()).collect()
     }
@@ -47,18 +52,19 @@ impl Gaps {
         }
         let former = self.open.remove(&gap.path);
         let former = former
+            .filter(|(former, _)| is_gap(former))
             .map(|(former, _)| end(&former, gap.since_us, None, "there is another reason now"));
         let known = self.open.len() < GAPS_MAX;
-        let event = start(&gap, known);
+        let event = is_gap(&gap).then(|| start(&gap, known));
         if known {
             self.open.insert(gap.path.clone(), (gap, self.scan));
         }
-        former.into_iter().chain([event]).collect()
+        former.into_iter().chain(event).collect()
     }
 
     /// Returns the starts of all open gaps, to be reported again.
     pub(crate) fn starts(&self) -> Vec<Coverage> {
-        self.open.values().map(|(gap, _)| start(gap, true)).collect()
+        self.open.values().filter(|(gap, _)| is_gap(gap)).map(|(gap, _)| start(gap, true)).collect()
     }
 
     /// Closes the gaps at or below a root that was scanned completely, except those met in this
@@ -75,6 +81,7 @@ impl Gaps {
         let found = |gap: &Gap| (gap.path == root).then_some(found);
         over.iter()
             .filter_map(|path| self.open.remove(path))
+            .filter(|(gap, _)| is_gap(gap))
             .map(|(gap, _)| end(&gap, now_us, found(&gap), over_text(gap.kind)))
             .collect()
     }
@@ -83,8 +90,14 @@ impl Gaps {
     pub(crate) fn close_outside(&mut self, roots: &[&[u8]], now_us: u64) -> Vec<Coverage> {
         let is_outside = |path: &[u8]| !roots.iter().any(|root| is_at_or_below(path, root));
         let over = self.open.extract_if(.., |path, _| is_outside(path));
-        over.map(|(_, (gap, _))| end(&gap, now_us, None, "no longer watched")).collect()
+        let over = over.map(|(_, (gap, _))| gap).filter(is_gap);
+        over.map(|gap| end(&gap, now_us, None, "no longer watched")).collect()
     }
+}
+
+/// Returns false for the note that an optional path does not exist.
+fn is_gap(gap: &Gap) -> bool {
+    gap.kind != GapKind::Absent
 }
 
 /// Returns the event of a gap that opened; its end will not be reported unless it is `known`.
@@ -120,7 +133,7 @@ fn id(path: &[u8]) -> String {
 
 fn over_text(kind: GapKind) -> &'static str {
     match kind {
-        GapKind::Missing => "exists again; compared with its state before",
+        GapKind::Missing | GapKind::Absent => "exists again; compared with its state before",
         GapKind::OtherDevice => "on its file system again and compared with what it was",
         GapKind::Unreadable => "readable again and compared with what it was",
         GapKind::PathTooLong => "nothing with too long a path is left",

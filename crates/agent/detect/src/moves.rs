@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_begin_like_a_moved_directory_do_not_hide_what_it_contains() {
+    fn names_like_that_of_a_moved_directory_hide_nothing_in_it() {
         let mut newer = observation(1, Kind::Directory);
         newer.mtime_ns = 5;
         let mut batch = vec![

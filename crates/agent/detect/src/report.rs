@@ -185,6 +185,9 @@ pub enum GapKind {
     Unreadable,
     /// Something below it has a path above the limit.
     PathTooLong,
+    /// It does not exist, and its rule says that it may: no gap, but a note that what appears there
+    /// is new. It is never reported.
+    Absent,
 }
 
 /// The reason why a path cannot be scanned.
@@ -205,7 +208,7 @@ impl GapKind {
     /// Returns the kind of coverage event that reports the gap.
     pub fn coverage(self) -> CoverageKind {
         match self {
-            Self::Missing | Self::OtherDevice => CoverageKind::RootGone,
+            Self::Missing | Self::OtherDevice | Self::Absent => CoverageKind::RootGone,
             Self::Unreadable => CoverageKind::Unreadable,
             Self::PathTooLong => CoverageKind::LimitReached,
         }

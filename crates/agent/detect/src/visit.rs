@@ -26,15 +26,22 @@ pub(crate) fn visit(cx: &mut Context<'_>, root: &Root) -> Result<RootReport, Sca
     }
     let key = ItemKey::of_path(&root.path);
     let before = cx.baseline.item(&key).map_err(ScanError::Baseline)?.map(Box::new);
-    let first = before.is_none();
+    let first = before.is_none() && !cx.gaps.is_absent(&root.path);
     let blank = first && is_blank(cx, &root.path)?;
     let mut walk = Walk::new(cx, root, first, blank);
     let gap = match open_root(root, before.as_deref()) {
+        Err(gap) if gap.kind == GapKind::Missing && root.rule.watch.optional => {
+            walk.absent(&key, before, gap)?
+        }
         Err(gap) => Some(gap),
         Ok(opened) => walk.root(opened, &key, before)?,
     };
     let counts = std::mem::take(&mut walk.counts);
     report.state = match gap {
+        Some(GapReason { kind: kind @ GapKind::Absent, detail }) => {
+            walk.gap(&root.path, kind, detail)?;
+            RootState::Covered
+        }
         Some(GapReason { kind, detail }) => {
             walk.gap(&root.path, kind, detail.clone())?;
             RootState::Gap { kind, detail }
@@ -117,6 +124,28 @@ pub(crate) fn open_root(root: &Root, before: Option<&Observation>) -> Result<Ope
 }
 
 impl Walk<'_, '_> {
+    /// Handles an optional root that does not exist. If it was removed, and not unmounted with what
+    /// it lies in, it and what it contained are deleted.
+    fn absent(
+        &mut self,
+        key: &ItemKey,
+        before: Option<Box<Observation>>,
+        gap: GapReason,
+    ) -> Result<Option<GapReason>, ScanError> {
+        if let Some(before) = before {
+            let parent = open::root(&key.directory).and_then(|fd| open::stat_of(fd.as_fd()));
+            let is_removed = parent.is_ok_and(|parent| parent.device == before.device)
+                && open::root(&self.root.path).is_err_and(|error| error == Errno::NOENT);
+            if !is_removed {
+                return Ok(Some(gap));
+            }
+            self.delete_below(&self.root.path.clone(), true)?;
+            self.delete(&key.directory, &key.name, *before, true)?;
+        }
+        let detail = "not there; watched from the moment it appears";
+        Ok(Some(GapReason::new(GapKind::Absent, detail)))
+    }
+
     /// Scans a root. Returns the gap if the root cannot be scanned. A cancelled scan leaves the
     /// root's own item unwritten, so that a first scan stays a first scan.
     fn root(

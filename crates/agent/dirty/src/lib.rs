@@ -7,8 +7,10 @@
 
 pub mod decode;
 mod directory_index;
+mod due;
 mod files;
 mod merge;
+mod notices;
 mod rename;
 mod set;
 mod track;
@@ -16,6 +18,7 @@ mod unknown;
 mod window;
 
 pub use directory_index::{DirectoryLimitReached, NodeId};
-pub use set::{NotificationInfo, WRITERS_MAX, add_notices};
+pub use notices::{WRITERS_MAX, add_notices};
+pub use set::NotificationInfo;
 pub use track::{CANARY_FILE, Paths, ReadTimes, Tracker};
 pub use window::Windows;

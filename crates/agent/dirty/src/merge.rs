@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use model::{Depth, Notices};
 
 use crate::directory_index::{DirectoryIndex, NodeId, Role};
-use crate::set::{DirtySet, add_notices, release};
+use crate::notices::add_notices;
+use crate::set::{DirtySet, release};
 use crate::window::Window;
 
 /// Names that are merged into one entry.

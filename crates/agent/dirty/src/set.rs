@@ -13,10 +13,9 @@ use model::{Depth, Notices, Writer};
 use std::hash::BuildHasher as _;
 
 use crate::directory_index::{DirectoryIndex, NodeId};
+use crate::notices::{add_notice, add_notice_below, add_notices, add_notices_below};
 use crate::window::{History, Window, Windows};
 
-/// Different writers that are kept for a name; further ones are counted.
-pub const WRITERS_MAX: usize = 8;
 /// Smallest limit of the set.
 pub(crate) const DIRTY_MIN: usize = 16;
 /// Names that renames may connect.
@@ -145,11 +144,12 @@ impl DirtySet {
         if let Some(Some(entry)) = self.entries.get_mut(slot as usize) {
             if entry.directory == directory && *entry.name == *name {
                 entry.depth = entry.depth.max(depth);
-            } else if depth > Depth::Name {
-                entry.depth = Depth::Below;
+                add_notice(&mut entry.notices, noted);
+            } else {
+                entry.depth = if depth > Depth::Name { Depth::Below } else { entry.depth };
+                add_notice_below(&mut entry.notices, noted);
             }
             entry.window.extend(noted.now, noted.ended);
-            add_notice(&mut entry.notices, noted);
         }
         self.reschedule(slot);
         if self.len() > self.dirty_max {
@@ -168,7 +168,11 @@ impl DirtySet {
         if let Some(Some(entry)) = self.entries.get_mut(slot as usize) {
             // The call above counted a notification that the kernel did not send.
             entry.notices.count = entry.notices.count.saturating_sub(1);
-            add_notices(&mut entry.notices, &ready.notices);
+            if entry.directory == ready.directory && entry.name == ready.name {
+                add_notices(&mut entry.notices, &ready.notices);
+            } else {
+                add_notices_below(&mut entry.notices, &ready.notices);
+            }
         }
     }
 
@@ -237,10 +241,10 @@ impl DirtySet {
         }
     }
 
-    /// Adds notices to an entry.
-    pub(crate) fn add_notices(&mut self, slot: u32, notices: &Notices) {
+    /// Adds notices of names below an entry.
+    pub(crate) fn add_notices_below(&mut self, slot: u32, notices: &Notices) {
         if let Some(Some(entry)) = self.entries.get_mut(slot as usize) {
-            add_notices(&mut entry.notices, notices);
+            add_notices_below(&mut entry.notices, notices);
         }
     }
 
@@ -314,7 +318,7 @@ impl DirtySet {
     pub(crate) fn add_merged(&mut self, slot: u32, window: Window, notices: &Notices) {
         if let Some(Some(entry)) = self.entries.get_mut(slot as usize) {
             entry.window = entry.window.merged(window);
-            add_notices(&mut entry.notices, notices);
+            add_notices_below(&mut entry.notices, notices);
         }
         self.reschedule(slot);
     }
@@ -437,51 +441,6 @@ pub(crate) fn release(index: &mut DirectoryIndex, directory: NodeId, covers: Opt
     index.release(directory);
     if let Some(node) = covers {
         index.release(node);
-    }
-}
-
-fn add_notice(notices: &mut Notices, noted: &NotificationInfo) {
-    if notices.count == 0 && notices.last_us == 0 {
-        notices.first_us = noted.wall_us;
-    }
-    notices.first_us = notices.first_us.min(noted.wall_us);
-    notices.last_us = notices.last_us.max(noted.wall_us);
-    notices.count = notices.count.saturating_add(1);
-    notices.created |= noted.created;
-    notices.removed |= noted.removed;
-    notices.moved |= noted.moved;
-    if let Some(writer) = noted.writer {
-        add_writer(notices, writer);
-    }
-}
-
-/// Adds the notices of one name to those of another. Keeps at most [`WRITERS_MAX`] writers.
-pub fn add_notices(into: &mut Notices, other: &Notices) {
-    if into.last_us == 0 {
-        into.first_us = other.first_us;
-    } else if other.last_us != 0 {
-        into.first_us = into.first_us.min(other.first_us);
-    }
-    into.last_us = into.last_us.max(other.last_us);
-    into.count = into.count.saturating_add(other.count);
-    into.created |= other.created;
-    into.removed |= other.removed;
-    into.moved |= other.moved;
-    for writer in &other.writers {
-        add_writer(into, *writer);
-    }
-    into.more_writers = into.more_writers.saturating_add(other.more_writers);
-}
-
-fn add_writer(notices: &mut Notices, writer: Writer) {
-    if let Some(known) = notices.writers.iter_mut().find(|known| known.pid == writer.pid) {
-        known.from_ns = known.from_ns.min(writer.from_ns);
-        known.to_ns = known.to_ns.max(writer.to_ns);
-        known.only_closed &= writer.only_closed;
-    } else if notices.writers.len() < WRITERS_MAX {
-        notices.writers.push(writer);
-    } else {
-        notices.more_writers = notices.more_writers.saturating_add(1);
     }
 }
 

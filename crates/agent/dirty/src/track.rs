@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashSet};
 
 use model::path::is_at_or_below;
-use model::{Depth, DueCheck, ItemKey, Writer};
+use model::{Depth, ItemKey, Writer};
 
 use crate::decode::{Entry, Handle, ITSELF, Notification};
 use crate::directory_index::{DirectoryIndex, DirectoryLimitReached, NodeId, Role};
 use crate::files::{Link, LinkedFiles, is_nameless};
-use crate::set::{DirtySet, NotificationInfo, ReadyEntry, add_notices};
+use crate::set::{DirtySet, NotificationInfo};
 use crate::unknown::UnknownNotices;
 use crate::window::Windows;
 
@@ -72,7 +72,7 @@ pub struct Tracker {
     special: Vec<SpecialPath>,
     /// Roots whose path changed, so that their directories above must be marked again.
     moved_roots: BTreeSet<usize>,
-    canary_seen: bool,
+    pub(crate) canary_seen: bool,
     notifications: u64,
     unknown_handles: u64,
     /// Directories renamed since the queue was last empty.
@@ -429,7 +429,7 @@ impl Tracker {
         let name = name.to_vec();
         let slot = dirty.note(index, parent, &name, Depth::Below, noted);
         dirty.cover(index, slot, node, Depth::Below);
-        dirty.add_notices(slot, &below);
+        dirty.add_notices_below(slot, &below);
     }
 
     /// Makes all roots due.
@@ -458,63 +458,6 @@ impl Tracker {
         }
         Ok(node)
     }
-
-    /// Returns what is due, sorted by directory and name, at most about `names_max` entries.
-    pub fn take_due(&mut self, now: u64, names_max: usize) -> Vec<DueCheck> {
-        let mut ready = Vec::new();
-        let Self { index, dirty, canary_seen, .. } = self;
-        dirty.take_due(index, now, names_max, |index, entry| {
-            if index.role(entry.directory) == Role::Canary {
-                *canary_seen = true;
-            } else {
-                ready.push(due_of(index, entry));
-            }
-        });
-        ready.sort_by(|one, other| one.key.cmp(&other.key));
-        // A directory that was replaced has two nodes with the same path.
-        ready.dedup_by(|next, kept| {
-            let same = next.key == kept.key;
-            if same {
-                kept.depth = kept.depth.max(next.depth);
-                add_notices(&mut kept.notices, &next.notices);
-            }
-            same
-        });
-        ready
-    }
-
-    /// Forgets that a canary passed.
-    pub fn reset_canary(&mut self) {
-        self.canary_seen = false;
-    }
-
-    /// Returns true if a canary was taken, or is due now and would be.
-    pub fn saw_canary(&mut self, now: u64) -> bool {
-        let Self { index, dirty, .. } = self;
-        let dropped = dirty.drop_where(index, |index, entry| {
-            entry.due <= now && index.role(entry.directory) == Role::Canary
-        });
-        self.canary_seen || dropped.count > 0
-    }
-
-    /// Puts a due entry back, because its check had no stable result.
-    pub fn put_back(&mut self, due: DueCheck, now: u64) {
-        let (directory, rest) = self.index.find(&due.key.directory);
-        let (directory, name, depth) = if rest.is_empty() {
-            (directory, due.key.name.as_slice(), due.depth)
-        } else {
-            // The directory is gone: check the deepest one that is left.
-            let name = rest.split(|b| *b == b'/').next().unwrap_or_default();
-            (directory, name, Depth::Below)
-        };
-        let ready = ReadyEntry { directory, name: name.into(), depth, notices: due.notices };
-        self.dirty.put_back(&mut self.index, &ready, now);
-    }
-}
-
-fn due_of(index: &DirectoryIndex, entry: ReadyEntry) -> DueCheck {
-    let key = ItemKey::new(index.path(entry.directory), entry.name);
-    DueCheck { key, depth: entry.depth, notices: entry.notices }
 }
 
 #[cfg(test)]

@@ -64,9 +64,10 @@ impl HeldNames {
                 due.depth = due.depth.max(held.due.depth);
                 add_notices(&mut due.notices, &held.due.notices);
             }
-            let Notices { writers, more_writers, .. } = &due.notices;
+            let Notices { writers, more_writers, others_below, .. } = &due.notices;
             let hold = holder.is_some()
                 && *more_writers == 0
+                && !others_below
                 && !is_over(since_ns, now_ns)
                 && self.names.len() < HELD_MAX
                 && is_by_dpkg(writers);

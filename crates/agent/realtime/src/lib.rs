@@ -29,9 +29,7 @@ mod status;
 mod transient;
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -293,37 +291,25 @@ impl Interrupt for Realtime {
 /// Returns the check of a due name. `boot_us` is the time at which `CLOCK_MONOTONIC` was 0, microseconds
 /// since the epoch.
 fn as_check(due: &DueCheck, attribution: &Attributed, not_before_us: u64, boot_us: u64) -> Check {
-    let Notices { first_us, last_us, count, created, removed, moved, ref writers, more_writers } =
-        due.notices;
-    // A directory was changed by one of many: its writers say nothing about one entry. The only
-    // writer of a new directory is its creator.
-    let is_only = writers.len() == 1 && more_writers == 0;
-    let single = due.depth == Depth::Name || is_only || is_file(&due.key);
-    let actors = if single { attribution.resolve(writers) } else { Vec::new() };
-    let moved_after_us = match writers.as_slice() {
-        [writer] if moved && is_only => Some(boot_us + writer.from_ns / 1_000),
+    let notices = &due.notices;
+    let moved_after_us = match notices.writers.as_slice() {
+        [writer] if notices.moved && notices.more_writers == 0 && !notices.others_below => {
+            Some(boot_us + writer.from_ns / 1_000)
+        }
         _ => None,
     };
-    let notices = count;
-    let more_actors = more_writers;
     let seen = Detection {
-        first_us,
-        last_us,
+        first_us: notices.first_us,
+        last_us: notices.last_us,
         not_before_us,
-        notices,
-        is_created: created,
-        is_transient: created && removed,
+        notices: notices.count,
+        is_created: notices.created,
+        is_transient: notices.created && notices.removed,
         moved_after_us,
-        actors,
-        more_actors,
+        actors: attribution.resolve(&notices.writers),
+        more_actors: notices.more_writers,
     };
     Check { key: due.key.clone(), depth: due.depth, seen: Some(Arc::new(seen)) }
-}
-
-/// Returns true if the key is that of a file: a root that is a single file is due as a whole.
-fn is_file(key: &ItemKey) -> bool {
-    let path = PathBuf::from(OsString::from_vec(key.path()));
-    path.symlink_metadata().is_ok_and(|found| found.is_file())
 }
 
 /// Returns true if the roots of an incident are among the checked trees.

@@ -1,7 +1,7 @@
 //! The state of every watched root, for people and for the server: from realtime detection, the
 //! rules and the open gaps.
 
-use detect::{Gap, Rules};
+use detect::{Gap, GapKind, Rules};
 use model::path::show;
 use model::{CoverageState, WatchedRoot};
 
@@ -9,6 +9,8 @@ use model::{CoverageState, WatchedRoot};
 const NOT_SCANNED: &str = "not scanned yet";
 const OFF: &str = "off by configuration";
 const SCAN: &str = "scan";
+/// Method for a path that does not exist yet.
+const ABOVE: &str = "fanotify, directories above";
 
 /// Returns the state of every root. `realtime` are the roots that notifications may cover; `on` is
 /// false if realtime detection is off.
@@ -45,10 +47,21 @@ pub fn roots(
     roots
 }
 
-/// Marks the roots inside a gap, and adds the gaps below a root.
+/// Marks the roots inside a gap and the optional ones that do not exist, and adds the gaps below a root.
 fn add_gaps(roots: &mut Vec<WatchedRoot>, gaps: &[Gap]) {
+    let notified = roots.iter().any(|root| root.state == CoverageState::Realtime);
     for gap in gaps {
         let path = show(&gap.path).into_owned();
+        if gap.kind == GapKind::Absent {
+            for root in roots.iter_mut().filter(|root| root.path == path) {
+                root.reason.clone_from(&gap.detail);
+                if notified {
+                    root.state = CoverageState::Realtime;
+                    root.method = ABOVE.into();
+                }
+            }
+            continue;
+        }
         let mut covered = false;
         for root in roots.iter_mut().filter(|root| is_within(&root.path, &path)) {
             (root.state, root.reason) = (CoverageState::Gap, gap.detail.clone());
@@ -87,8 +100,6 @@ fn badness(state: CoverageState) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use detect::GapKind;
-
     use super::*;
 
     fn realtime(root: &str, path: &str) -> WatchedRoot {
@@ -123,6 +134,17 @@ mod tests {
             ]
         );
         assert!(found.iter().take(3).all(|root| root.reason == "gone"));
+    }
+
+    #[test]
+    fn optional_root_that_is_absent_is_no_gap() {
+        let rules = Rules::of_paths(["/etc", "/root/.ssh"].to_vec());
+        let absent = || Gap { kind: GapKind::Absent, ..gap("/root/.ssh") };
+        let found = roots(&rules, vec![realtime("/etc", "/etc")], true, &[absent()]);
+        assert!(found.iter().all(|root| root.state == CoverageState::Realtime));
+        assert_eq!((&*found[1].method, &*found[1].reason), (ABOVE, "gone"));
+        let found = roots(&rules, Vec::new(), true, &[absent()]);
+        assert!(found.iter().all(|root| root.state == CoverageState::Scan), "no notifications");
     }
 
     #[test]

@@ -12,8 +12,36 @@ use serde::{Deserialize, Serialize};
 use crate::select::Patterns;
 pub use crate::select::Selection;
 
-/// Paths that [`Rules::default_system`] watches if they exist.
-const SYSTEM_PATHS: [&str; 5] = ["/etc", "/usr/bin", "/usr/sbin", "/usr/lib/systemd", "/boot"];
+/// Paths that [`Rules::default_system`] watches: what runs, what starts it, and who may log in. Those
+/// that do not exist are watched from the moment they appear.
+const SYSTEM_PATHS: &[&str] = &[
+    "/boot",
+    "/etc",
+    "/root/.bash_login",
+    "/root/.bash_logout",
+    "/root/.bash_profile",
+    "/root/.bashrc",
+    "/root/.config/systemd",
+    "/root/.profile",
+    "/root/.ssh",
+    "/root/.zshrc",
+    "/usr/bin",
+    "/usr/lib/systemd",
+    "/usr/local/bin",
+    "/usr/local/lib/systemd",
+    "/usr/local/sbin",
+    "/usr/local/share/ca-certificates",
+    "/usr/sbin",
+    "/var/spool/cron",
+];
+/// Further paths, whose place depends on the distribution: those that exist. They hold PAM's modules
+/// and what every Python program imports.
+const SYSTEM_PATHS_BY_DISTRIBUTION: &[&str] = &[
+    "/usr/lib/aarch64-linux-gnu/security",
+    "/usr/lib/x86_64-linux-gnu/security",
+    "/usr/lib64/security",
+    "/usr/lib/python3/dist-packages",
+];
 
 /// An attribute whose difference is reported as a change. A different kind of entry or error is
 /// always reported.
@@ -114,6 +142,9 @@ pub struct Watch {
     /// become changes. Otherwise another file system is a gap.
     #[serde(default)]
     pub accept_device: bool,
+    /// True if the path may be absent: that is no gap, and what appears there is reported as created.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
     /// True if a path that became a directory, or ceased to be one, is watched as it is now.
     /// Otherwise that is a gap.
     #[serde(default)]
@@ -173,6 +204,7 @@ impl Watch {
             follow_symlinks: false,
             one_file_system: false,
             accept_device: false,
+            optional: false,
             accept_kind: false,
             rehash_days: default_rehash_days(),
             realtime: true,
@@ -210,12 +242,11 @@ impl Rules {
         Self(paths.into_iter().map(Watch::new).collect())
     }
 
-    /// Returns rules for the usual system directories that exist, and the list of those that do
-    /// not.
-    pub fn default_system() -> (Self, Vec<PathBuf>) {
-        let (there, missing): (Vec<_>, Vec<_>) =
-            SYSTEM_PATHS.into_iter().map(PathBuf::from).partition(|p| p.exists());
-        (Self::of_paths(there), missing)
+    /// Returns rules for the usual system paths, all of them optional.
+    pub fn default_system() -> Self {
+        let here = SYSTEM_PATHS_BY_DISTRIBUTION.iter().filter(|path| Path::new(path).exists());
+        let watch = |path: &&str| Watch { optional: true, ..Watch::new(*path) };
+        Self(SYSTEM_PATHS.iter().chain(here).map(watch).collect())
     }
 
     /// Checks every rule.

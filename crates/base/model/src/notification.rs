@@ -35,10 +35,12 @@ pub struct Notices {
     pub removed: bool,
     /// True if one says that it was renamed, from or to this name.
     pub moved: bool,
-    /// The first few different processes.
+    /// The first few different processes that changed the name itself.
     pub writers: Vec<Writer>,
     /// Number of different processes that are not in `writers`.
     pub more_writers: u32,
+    /// True if other processes changed names below it, which the same check covers.
+    pub others_below: bool,
 }
 
 /// Extent of a check.

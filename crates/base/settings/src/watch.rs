@@ -92,6 +92,9 @@ pub struct WatchSettings {
     /// Treat another file system at the path as the same root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_device: Option<bool>,
+    /// The path may be absent; what appears there is reported as created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
     /// Watch a path that became a directory, or ceased to be one, as it is now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_kind: Option<bool>,

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use detect::{Cancel, CheckReport, NoChecks, Rules, ScanPorts};
+use detect::{Cancel, CheckReport, GapKind, NoChecks, Rules, ScanPorts};
 use model::path::show_terminal;
 use model::traits::PortError;
 use model::{
@@ -102,7 +102,11 @@ impl<W: Write> Differences<W> {
         self.printer.check()?;
         let found: [CheckReport; 2] = found.with_context(shown)?;
         self.unsettled += found.iter().map(|report| report.unsettled.len()).sum::<usize>();
-        let gaps = scanner.gaps();
+        let gaps = scanner
+            .gaps()
+            .into_iter()
+            .filter(|gap| gap.kind != GapKind::Absent)
+            .collect::<Vec<_>>();
         self.printer.print_gaps(&gaps, |_| false)?;
         Ok(gaps.is_empty() && !found.iter().any(|report| report.counts.has_unread()))
     }

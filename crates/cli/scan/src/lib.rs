@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use detect::{Cancel, Gap, Progress, RootState, Rules, ScanOptions, Scanner, SystemNames};
+use detect::{Cancel, Gap, GapKind, Progress, RootState, Rules, ScanOptions, Scanner, SystemNames};
 use env::clock::SystemClock;
 use model::traits::PortError;
 use model::{ChangeBatch, FileBody, Op, Sink, SinkOutcome};
@@ -67,7 +67,8 @@ pub fn run(request: &ScanRequest) -> anyhow::Result<bool> {
                 && [&*root.path, &*root.real_path].contains(&path)
         })
     };
-    let gaps = scanner.gaps();
+    let gaps =
+        scanner.gaps().into_iter().filter(|gap| gap.kind != GapKind::Absent).collect::<Vec<_>>();
     let whole = gaps.is_empty() && !report.counts.has_unread();
     printer.print_gaps(&gaps, of_root)?;
     if request.json {

@@ -371,3 +371,27 @@ fn one_file_system_skips_mounts_and_pseudo_fs_is_never_entered() {
     assert_eq!((report.counts.forgotten, report.counts.changes()), (1, 0));
     assert!(b.store.get(&f.at("m")).is_some() && b.store.get(&f.at("m/a")).is_none());
 }
+
+#[test]
+fn optional_root_is_no_gap_and_what_appears_there_is_created() {
+    let f = Folder::new();
+    let (optional, other) = (f.at("optional"), f.write("other/file", "x"));
+    let watch = |path: &Path, optional| Watch { optional, ..Watch::new(path) };
+    let rules = Rules(vec![watch(&optional, true), watch(other.parent().unwrap(), true)]);
+    let b = Bench::new(rules.clone());
+    b.scan();
+    assert_eq!(b.store.gaps(), [CoverageKind::Baseline], "what is there is the baseline");
+    assert_eq!(b.scanner.gaps()[0].kind, GapKind::Absent);
+    let next = b.again(rules);
+    next.scanner.restore_gaps(b.scanner.gaps());
+    let inside = f.write("optional/inside", "x");
+    next.scan();
+    let expected = [("created", optional.clone()), ("created", inside.clone())];
+    assert_eq!(next.store.reported_changes(), expected);
+    assert_eq!((next.store.gaps(), next.scanner.gaps()), (Vec::new(), Vec::new()));
+    fs::remove_dir_all(&optional).unwrap();
+    next.scan();
+    let expected = [("deleted", optional), ("deleted", inside)];
+    assert_eq!(next.store.reported_changes(), expected);
+    assert_eq!(next.store.gaps(), []);
+}

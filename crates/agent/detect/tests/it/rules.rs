@@ -85,11 +85,13 @@ fn rules_error_names_key_and_remedy() {
 }
 
 #[test]
-fn default_rules_watch_existing_system_dirs_and_list_missing() {
-    let (rules, missing) = Rules::default_system();
-    assert_eq!(rules.0.len() + missing.len(), 5);
-    assert!(rules.0.iter().all(|w| w.path.exists()) && missing.iter().all(|p| !p.exists()));
-    assert!(rules.0.iter().any(|w| w.path == Path::new("/etc")));
+fn default_rules_are_optional_and_name_what_starts_programs() {
+    let rules = Rules::default_system();
+    rules.validate().unwrap();
+    assert!(rules.0.iter().all(|watch| watch.optional));
+    for path in ["/etc", "/root/.ssh", "/usr/local/bin", "/var/spool/cron"] {
+        assert!(rules.0.iter().any(|watch| watch.path == Path::new(path)), "{path}");
+    }
 }
 
 fn paths(b: &Bench, below: &Path) -> Vec<String> {
