@@ -10,6 +10,11 @@ use crate::common::place::{Place, coverage, expect, sh, told};
 use crate::common::{Api, Running, differences, disk, eventually, stored};
 use serde_json::Value;
 
+/// Waits until the server has what is on the disk.
+fn expect_equal(place: &Place, api: &Api) {
+    eventually("the server has the tree", || differences(&disk(&place.tree), &stored(api, "001")));
+}
+
 #[test]
 fn name_that_becomes_a_directory_is_reported() {
     let Some(place) = Place::new("realtime-to-directory") else { return };
@@ -27,7 +32,7 @@ fn name_that_becomes_a_directory_is_reported() {
         expected.push(("created", place.at(&format!("{name}/below"))));
         expect(&api, &expected);
     }
-    differences(&disk(&place.tree), &stored(&api, "001")).unwrap();
+    expect_equal(&place, &api);
     if used_again == 0 {
         needs::skip("the file system of the test uses no inode number again");
     }
@@ -86,7 +91,7 @@ fn directory_that_moves_while_its_contents_change_is_one_move() {
         let counts = (of("moved"), of("created"), of("deleted"));
         if counts == (number, number, 0) { Ok(()) } else { Err(format!("{told:#?}")) }
     });
-    differences(&disk(&place.tree), &stored(&api, "001")).unwrap();
+    expect_equal(&place, &api);
     assert_eq!(running.stop(), 0);
 }
 
@@ -140,6 +145,42 @@ fn optional_path_is_watched_from_the_moment_it_appears() {
     let open = api.get("/coverage?open=true");
     assert_eq!(open["data"]["total_affected_items"], 0, "{open:#}");
     assert_eq!((agent.stop(), server.stop()), (0, 0));
+}
+
+#[test]
+fn write_through_a_new_hard_link_is_reported_with_its_writer() {
+    let Some(place) = Place::new("realtime-new-link") else { return };
+    // A file that is linked already when the agent starts again.
+    fs::write(place.at("linked"), "x").unwrap();
+    fs::hard_link(place.at("linked"), place.tree.parent().unwrap().join("former")).unwrap();
+    let (running, _) = place.up();
+    assert_eq!(running.stop(), 0);
+    let (running, api) = place.up();
+    for (name, script) in [
+        ("file", "ln file ../new && echo evil >> ../new && rm ../new; read line"),
+        ("sub/other", "ln sub/other ../new && echo evil >> ../new; read line"),
+        ("linked", "echo evil >> ../former; read line"),
+    ] {
+        let mut shell = Command::new("sh")
+            .args(["-c", script])
+            .current_dir(&place.tree)
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let evil = || {
+            let changes = api.history("/changes?kind=modified");
+            let hash = |c: &Value| c["changed_fields"].to_string().contains("hash");
+            changes.into_iter().find(|c| c["path"] == place.at(name) && hash(c))
+        };
+        eventually("the write is reported", || evil().map(drop).ok_or_else(|| name.to_owned()));
+        let pids = evil().unwrap();
+        let pids = [&pids["process"], &pids["seen"]["actors"]].map(Value::to_string).concat();
+        assert!(pids.contains(&format!("\"pid\":{}", shell.id())), "{name}: {pids}");
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+    }
+    expect_equal(&place, &api);
+    assert_eq!(running.stop(), 0);
 }
 
 /// Changes the file `file` through memory, passes its descriptor to `sh` and closes it first.

@@ -284,6 +284,11 @@ impl Walk<'_, '_> {
     /// Compares a regular file. If its content must be read, it is queued for the readers.
     fn file(&mut self, at: ComparedEntry<'_>, target: Option<Vec<u8>>) -> Result<(), ScanError> {
         self.counts.files += 1;
+        self.cx.handles.file(&at.directory.path, at.stat.inode);
+        if at.stat.links > 1 {
+            let path = &at.directory.path;
+            self.cx.handles.linked_file(path, at.directory.fd.as_fd(), at.name);
+        }
         let mut now = at.stat.observation(self.read_options.racy_from_ns);
         let large =
             now.size > self.read_options.hash_bytes_max && !self.read_options.algorithms.is_empty();
@@ -313,10 +318,6 @@ impl Walk<'_, '_> {
         }
         if self.is_postponed(&at) {
             return Ok(());
-        }
-        if at.stat.links > 1 {
-            let path = &at.directory.path;
-            self.cx.handles.linked_file(path, at.directory.fd.as_fd(), at.name);
         }
         self.chunk.push(ReadJob {
             directory: Arc::clone(at.directory),

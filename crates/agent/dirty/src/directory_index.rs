@@ -11,7 +11,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher as _;
 
 /// A node's slot, with the number of its use. Numbers of freed nodes are never valid again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct NodeId {
     slot: u32,
     generation: u32,

@@ -9,6 +9,8 @@ pub mod decode;
 mod directory_index;
 mod due;
 mod files;
+mod inodes;
+mod links;
 mod merge;
 mod notices;
 mod rename;
@@ -18,6 +20,8 @@ mod unknown;
 mod window;
 
 pub use directory_index::{DirectoryLimitReached, NodeId};
+pub use inodes::HandleLayout;
+pub use links::NewLink;
 pub use notices::{WRITERS_MAX, add_notices};
 pub use set::NotificationInfo;
 pub use track::{CANARY_FILE, Paths, ReadTimes, Tracker};

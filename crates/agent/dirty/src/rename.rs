@@ -147,6 +147,10 @@ impl Tracker {
         (old, old_name): (&[NodeId], &[u8]),
         (new, new_name): (&[NodeId], &[u8]),
     ) {
+        match new.first() {
+            Some(place) => self.inodes.place(object, *place),
+            None => self.inodes.remove(object),
+        }
         if self.files.links(object).is_empty() {
             return;
         }

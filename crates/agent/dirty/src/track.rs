@@ -8,6 +8,8 @@ use model::{Depth, ItemKey, Writer};
 use crate::decode::{Entry, Handle, ITSELF, Notification};
 use crate::directory_index::{DirectoryIndex, DirectoryLimitReached, NodeId, Role};
 use crate::files::{Link, LinkedFiles, is_nameless};
+use crate::inodes::Inodes;
+use crate::links::NewLinks;
 use crate::set::{DirtySet, NotificationInfo};
 use crate::unknown::UnknownNotices;
 use crate::window::Windows;
@@ -66,6 +68,8 @@ pub struct Tracker {
     pub(crate) index: DirectoryIndex,
     pub(crate) dirty: DirtySet,
     pub(crate) files: LinkedFiles,
+    pub(crate) inodes: Inodes,
+    pub(crate) new_links: NewLinks,
     /// Present until the first scan has ended.
     pub(crate) unknown: Option<UnknownNotices>,
     roots: Vec<Vec<u8>>,
@@ -96,6 +100,8 @@ impl Tracker {
             index: DirectoryIndex::new(directories_max),
             dirty: DirtySet::new(windows, dirty_max),
             files: LinkedFiles::new(directories_max),
+            inodes: Inodes::default(),
+            new_links: NewLinks::default(),
             unknown: Some(UnknownNotices::default()),
             roots,
             special,
@@ -214,6 +220,7 @@ impl Tracker {
     /// Ends a series of notifications whose order merging may have changed: the queue is empty.
     pub fn drained(&mut self) {
         self.renamed.clear();
+        self.new_links.drained();
         for node in std::mem::take(&mut self.removed) {
             self.index.release(node);
         }
@@ -237,10 +244,13 @@ impl Tracker {
             self.apply_rename(notification, &noted);
         } else if let Some(entry) = entry {
             self.apply_change(mask, entry, object, &noted);
+        } else if let Some(Handle(object)) = object {
+            self.new_links.count_changed(object);
         }
         let named = [entry, moved_to];
         if let Some(Handle(object)) = object.filter(|_| mask & libc::FAN_ONDIR == 0) {
             self.note_links(object, &named, &noted);
+            self.apply_to_links(object, mask & libc::FAN_CREATE != 0, &noted);
         }
     }
 
@@ -339,8 +349,14 @@ impl Tracker {
             }
         } else if created {
             self.files.created(object, link(), &self.index);
+            if !self.new_links.may_be_link(object) {
+                self.inodes.place(object, place);
+            }
         } else if deleted {
             self.files.removed(object, &link());
+            if self.files.links(object).is_empty() {
+                self.inodes.remove(object);
+            }
         } else if is_nameless(name) {
             self.files.nameless(object);
         }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use dirty::HandleLayout;
+
 use crate::fanotify::{Group, Request, file_system_id};
 use crate::options::Level;
 
@@ -67,6 +69,10 @@ pub(crate) struct FileSystem {
     pub(crate) limits_reported: BTreeSet<usize>,
 }
 
+/// Limit of a file system that has no mark of its own, or whose handles are not understood.
+const NEW_LINKS: &str =
+    "a write through a new hard link in another place is found by the next scan";
+
 /// File systems whose other clients the kernel cannot see, by the number in `statfs`.
 const REMOTE: &[(u32, &str)] = &[
     (0x6969, "nfs"),
@@ -120,6 +126,12 @@ impl FileSystem {
             }
             Err(refused) => (Level::ScanOnly, refused.to_owned(), "use Linux 5.17 or later"),
             Ok(group) => select(group, best, directory),
+        };
+        let links_are_seen = level == Level::FileSystem && HandleLayout::of(&kind).is_some();
+        let reason = match (level, links_are_seen) {
+            (Level::ScanOnly, _) | (_, true) => reason,
+            _ if reason.is_empty() => NEW_LINKS.to_owned(),
+            _ => format!("{reason}; {NEW_LINKS}"),
         };
         let device = rustix::fs::fstat(directory)?.st_dev;
         let device =

@@ -52,6 +52,7 @@
 mod canary;
 mod fanotify;
 mod file_systems;
+mod links;
 mod marks;
 mod mounts;
 mod options;

@@ -5,14 +5,16 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use dirty::HandleLayout;
 use rustix::fs::{Mode, OFlags};
 
 use crate::fanotify::{Group, Request, file_system_id, handle_of, handle_of_entry};
 use crate::file_systems::{FileSystem, FileSystemId};
+use crate::options::Level;
 use crate::shared::{IncidentKind, Shared, State, monotonic_ns, signal};
 use model::path::is_at_or_below;
 
-fn open_directory(path: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn open_directory(path: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
@@ -32,6 +34,11 @@ impl State {
         attached: FileSystem,
         path: &[u8],
     ) -> Option<Request> {
+        if attached.state.level == Level::FileSystem
+            && let Some(layout) = HandleLayout::of(&attached.state.kind)
+        {
+            self.tracker.add_file_system(id, layout);
+        }
         // Another thread may have attached it in the meantime for another root, which must stay.
         let file_system = self.file_systems.entry(id).or_insert(attached);
         file_system.add_root(self.tracker.roots(), path);

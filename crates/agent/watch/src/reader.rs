@@ -1,5 +1,6 @@
 //! The thread that drains the group. It reads at most every few milliseconds, so that the kernel
-//! merges repeated changes in its queue, and resolves nothing with system calls.
+//! merges repeated changes in its queue. It makes no other system calls, except to find the names of
+//! files that have a new hard link.
 
 use std::os::fd::AsFd as _;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::fanotify::Group;
+use crate::links;
 use crate::shared::{IncidentKind, Shared, monotonic_ns, reset};
 use dirty::ReadTimes;
 use dirty::decode::decode;
@@ -66,7 +68,10 @@ fn drain(shared: &Shared, group: &Group, buffer: &mut [u8]) {
                 state.tracker.drained();
                 return;
             }
-            Ok(bytes) => apply(shared, buffer.get(..bytes).unwrap_or_default()),
+            Ok(bytes) => {
+                apply(shared, buffer.get(..bytes).unwrap_or_default());
+                links::resolve(shared);
+            }
             Err(e) => {
                 let detail = format!("reading notifications: {e}");
                 return shared.reopen(IncidentKind::Overflow, detail);

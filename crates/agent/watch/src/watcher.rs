@@ -185,6 +185,10 @@ impl DirectoryHandles for Handles {
         self.0.enter(path, directory);
     }
 
+    fn file(&mut self, path: &[u8], inode: u64) {
+        self.0.lock().tracker.add_file(path, inode);
+    }
+
     fn linked_file(&mut self, path: &[u8], directory: BorrowedFd<'_>, name: &[u8]) {
         self.0.linked_file(path, directory, name);
     }

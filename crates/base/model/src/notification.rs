@@ -112,6 +112,9 @@ pub trait DirectoryHandles {
     /// notified.
     fn enter(&mut self, path: &[u8], directory: BorrowedFd<'_>);
 
+    /// A directory that was entered contains a file.
+    fn file(&mut self, path: &[u8], inode: u64);
+
     /// A file with more than one link: a change through another name is notified under the file's
     /// own handle.
     fn linked_file(&mut self, path: &[u8], directory: BorrowedFd<'_>, name: &[u8]);
@@ -123,6 +126,8 @@ pub struct NoHandles;
 
 impl DirectoryHandles for NoHandles {
     fn enter(&mut self, _path: &[u8], _directory: BorrowedFd<'_>) {}
+
+    fn file(&mut self, _path: &[u8], _inode: u64) {}
 
     fn linked_file(&mut self, _path: &[u8], _directory: BorrowedFd<'_>, _name: &[u8]) {}
 }

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::common::{self, Checker, Mount, folder, root};
 use model::Depth;
@@ -106,6 +107,66 @@ fn privileged_write_through_a_link_outside_is_found() {
     checker.wait_for(&[now(top.join("g"))]);
     fs::set_permissions(&outside, fs::Permissions::from_mode(0o600)).unwrap();
     checker.wait_for(&[now(top.join("g"))]);
+}
+
+/// Makes a link of a watched file in another place, writes through it, and removes it, without a pause
+/// and then with pauses.
+fn write_through_new_links(top: &Path) {
+    let (root_path, outside) = (top.join("root"), top.join("outside"));
+    fs::create_dir_all(root_path.join("sub")).unwrap();
+    fs::create_dir(&outside).unwrap();
+    let files = ["a", "b", "sub/c"].map(|name| root_path.join(name));
+    files.iter().for_each(|file| fs::write(file, b"x").unwrap());
+    let checker = Checker::start(root(&root_path));
+    for file in &files {
+        let link = outside.join("link");
+        fs::hard_link(file, &link).unwrap();
+        fs::write(&link, b"changed at once").unwrap();
+        fs::remove_file(&link).unwrap();
+        checker.wait_for(&[now(file.clone())]);
+    }
+    let (file, link) = (&files[2], outside.join("kept"));
+    fs::hard_link(file, &link).unwrap();
+    checker.wait_for(&[now(file.clone())]);
+    let moved = root_path.join("moved");
+    fs::rename(file, &moved).unwrap();
+    checker.wait_for(&[now(moved.clone())]);
+    fs::write(&link, b"changed later").unwrap();
+    checker.wait_for(&[now(moved)]);
+    let created = root_path.join("created");
+    fs::write(&created, b"x").unwrap();
+    fs::hard_link(&created, outside.join("at once")).unwrap();
+    fs::write(outside.join("at once"), b"changed").unwrap();
+    checker.wait_for(&[now(created)]);
+    let pids = checker.batches().concat().into_iter().flat_map(|due| due.notices.writers);
+    assert!(pids.into_iter().all(|writer| writer.pid == std::process::id()));
+}
+
+#[test]
+fn privileged_write_through_a_new_link_is_found() {
+    write_through_new_links(folder().path());
+}
+
+#[test]
+fn privileged_write_through_a_new_link_on_tmpfs_is_found() {
+    let folder = folder();
+    let top = folder.path().join("mount");
+    let _mount = Mount::new("tmpfs", "size=16m", &top);
+    write_through_new_links(&top);
+}
+
+#[test]
+fn privileged_write_through_a_new_link_on_xfs_is_found() {
+    if Command::new("mkfs.xfs").arg("-V").output().is_err() {
+        needs::skip("mkfs.xfs is not installed");
+        return;
+    }
+    let folder = folder();
+    let (image, top) = (folder.path().join("image"), folder.path().join("mount"));
+    File::create(&image).unwrap().set_len(400 << 20).unwrap();
+    common::run("mkfs.xfs", &["-q".as_ref(), image.as_os_str()]);
+    let _mount = Mount::image(&image, &top);
+    write_through_new_links(&top);
 }
 
 #[test]

@@ -225,9 +225,12 @@ pub(crate) fn scan(handles: &mut Handles, path: &Path) {
         let Ok(metadata) = fs::symlink_metadata(entry.path()) else { continue };
         if metadata.is_dir() {
             scan(handles, &entry.path());
-        } else if metadata.nlink() > 1 {
+        } else if metadata.is_file() {
             let path = path.as_os_str().as_bytes();
-            handles.linked_file(path, directory.as_fd(), entry.file_name().as_bytes());
+            handles.file(path, metadata.ino());
+            if metadata.nlink() > 1 {
+                handles.linked_file(path, directory.as_fd(), entry.file_name().as_bytes());
+            }
         }
     }
 }
