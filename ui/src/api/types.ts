@@ -60,6 +60,7 @@ export interface FileItem {
   blake3?: string;
   target_path?: string;
   xattrs?: Record<string, string>;
+  flags?: string[];
   error?: string;
 }
 
@@ -82,6 +83,7 @@ export interface FileBody {
   target_path?: string;
   hash?: Partial<Record<"md5" | "sha1" | "sha256" | "blake3", string>>;
   xattrs?: Record<string, string>;
+  flags?: string[];
   error?: string;
 }
 

@@ -26,6 +26,7 @@ type FileField =
   | "links"
   | "target_path"
   | "xattrs"
+  | "flags"
   | "error";
 
 export interface Value {
@@ -94,6 +95,7 @@ const COLUMNS: FileColumn[] = [
   { field: "links", label: "Hard links", read: (f) => value(f.links?.toString()) },
   { field: "inode", label: "Inode", read: (f) => value(f.inode) },
   { field: "device", label: "Device", read: (f) => value(f.device) },
+  { field: "flags", label: "Flags", partial: true, read: (f) => value(f.flags?.join(", ")) },
   { field: "error", label: "Not readable", read: (f) => value(f.error) },
 ];
 
@@ -218,6 +220,8 @@ function modified(before: FileBody, after: FileBody, all: Row[]): string[] {
   if (differs("gid"))
     said.push(`group ${arrow(before.group ?? before.gid, after.group ?? after.gid)}`);
   if (differs("target_path")) said.push(`target ${arrow(before.target_path, after.target_path)}`);
+  if (differs("flags"))
+    said.push(`flags ${arrow(before.flags?.join(", ") ?? "none", after.flags?.join(", ") ?? "none")}`);
   if (differs("xattrs")) said.push("extended attributes");
   if (differs("error")) said.push(after.error ? `not readable: ${after.error}` : "readable again");
   if (differs("links")) said.push("hard links");

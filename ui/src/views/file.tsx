@@ -32,6 +32,7 @@ function facts(file: FileItem): Fact[] {
     ["Device", file.device],
     ["Hard links", file.links?.toString()],
     ["Exact path, in hex", file.path_hex],
+    ["Flags", file.flags?.join(", ")],
     ["Not readable", file.error],
     ...Object.entries(file.xattrs ?? {}).map(([name, value]): [string, string] => [name, value]),
   ];

@@ -217,11 +217,11 @@ impl Walk<'_, '_> {
         let unchanged = at.before.as_ref().is_some_and(|b| b.same_stat(&now));
         match at.before {
             Some(before) if unchanged => {
-                if !at.renumbered {
+                if !at.renumbered && !gains_flags(&before, &now) {
                     return Ok(());
                 }
-                let now = (*before).clone();
-                self.write_pair(&at.directory.path, at.name, Some(before), now, true)
+                let now = Observation { flags: now.flags, ..(*before).clone() };
+                self.write_pair(&at.directory.path, at.name, Some(before), now, at.renumbered)
             }
             before => {
                 if self.read_options.xattrs {
@@ -301,11 +301,11 @@ impl Walk<'_, '_> {
             && !self.must_read(before, at.name, large)
         {
             self.counts.skipped += 1;
-            if !at.renumbered {
+            if !at.renumbered && !gains_flags(before, &now) {
                 return Ok(());
             }
-            let now = (**before).clone();
-            return self.write_pair(&at.directory.path, at.name, at.before, now, true);
+            let now = Observation { flags: now.flags, ..(**before).clone() };
+            return self.write_pair(&at.directory.path, at.name, at.before, now, at.renumbered);
         }
         if large || self.read_options.algorithms.is_empty() {
             now.error = large.then_some(ObserveError::TooLarge);
@@ -370,6 +370,11 @@ fn novelty(before: &Observation, now: &Stat) -> DirectoryDifference {
 fn link_novelty(before: Option<&Observation>, now: &Stat) -> DirectoryDifference {
     let same = before.is_some_and(|b| b.inode == now.inode);
     if same { DirectoryDifference::Known } else { DirectoryDifference::New }
+}
+
+/// Returns true if the baseline, of an earlier version of the agent, lacks the item's flags.
+fn gains_flags(before: &Observation, now: &Observation) -> bool {
+    before.flags.is_none() && now.flags.is_some()
 }
 
 /// Returns true if the baseline may hold items below an item of this kind. A link counts because it

@@ -1,4 +1,4 @@
-//! Where the files of the roots are, by inode number: to recognize a new hard link of one of them, made
+//! The directory of each watched file, by inode number: to recognize a new hard link of the file, made
 //! in a place that is not watched. 16 bytes for each file.
 //!
 //! A handle holds the number in a form that each file system defines; the layouts of three were read

@@ -296,7 +296,7 @@ impl Explainer {
     fn by_log(&mut self, change: &Change, package: &str) -> Option<Cause> {
         let at_us = changed_us(change)?;
         // dpkg rarely changes them, and who did is not known: a set-uid bit must not be explained.
-        let attributes = [Field::Mode, Field::Uid, Field::Gid, Field::Xattrs];
+        let attributes = [Field::Mode, Field::Uid, Field::Gid, Field::Xattrs, Field::Flags];
         let altered = attributes.into_iter().any(|field| change.fields.contains(field));
         if altered || !self.log.near(at_us).any(|line| line.name() == package) {
             return only_content(change, package, "writer unknown");

@@ -1,6 +1,6 @@
 //! Conversion of `statx` results.
 
-use model::{Kind, Observation};
+use model::{Flags, Kind, Observation};
 use rustix::fs::{FileType, Statx, StatxTimestamp};
 
 /// The stat part of an observation.
@@ -26,6 +26,8 @@ pub struct Stat {
     pub mtime_ns: i64,
     /// Time of the last change of the inode, nanoseconds since the epoch.
     pub ctime_ns: i64,
+    /// Flags such as immutable, where the file system has them.
+    pub flags: Option<Flags>,
 }
 
 impl Stat {
@@ -51,6 +53,7 @@ impl Stat {
             size: s.stx_size,
             mtime_ns: nanoseconds(s.stx_mtime),
             ctime_ns: nanoseconds(s.stx_ctime),
+            flags: Flags::of_statx(s.stx_attributes.bits(), s.stx_attributes_mask.bits()),
         }
     }
 
@@ -68,6 +71,7 @@ impl Stat {
         o.size = self.size;
         o.mtime_ns = self.mtime_ns;
         o.ctime_ns = self.ctime_ns;
+        o.flags = self.flags;
         o.racy = self.ctime_ns >= racy_from_ns;
         o
     }

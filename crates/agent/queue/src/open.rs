@@ -192,6 +192,8 @@ impl Opening<'_> {
         if new {
             schema::create(&mut conn)?;
             report.created = true;
+        } else if version < schema::VERSION {
+            conn.pragma_update(None, "user_version", schema::VERSION)?;
         }
         checkpoint_after_commits(&mut conn, path, self.options.checkpoint_pages(), poisoned)?;
         Ok(conn)

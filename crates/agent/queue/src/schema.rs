@@ -10,14 +10,15 @@ use crate::options::{QueueDurability, QueueOptions, Transaction};
 
 /// `PRAGMA application_id`: "HFAG".
 pub(crate) const APPLICATION_ID: i64 = 0x4846_4147;
-/// `PRAGMA user_version` of this program's format.
-pub(crate) const VERSION: i64 = 1;
+/// `PRAGMA user_version` of this program's format. Version 2 has the flags of files in observations;
+/// everything of version 1 is valid in it.
+pub(crate) const VERSION: i64 = 2;
 /// Time that a connection waits for a lock of another process, such as a backup, milliseconds.
 const BUSY_TIMEOUT_MS: u64 = 10_000;
 /// Most prepared statements that a connection caches.
 const STATEMENTS_MAX: usize = 48;
 
-/// Creates the tables of version 1.
+/// Creates the tables.
 const CREATE: &str = "
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE note(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;

@@ -66,11 +66,13 @@ pub enum Attribute {
     Xattrs,
     /// Number of hard links.
     Links,
+    /// Flags such as immutable.
+    Flags,
 }
 
 impl Attribute {
     /// All of them: the default.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Size,
         Self::Hash,
         Self::Mode,
@@ -83,6 +85,7 @@ impl Attribute {
         Self::TargetPath,
         Self::Xattrs,
         Self::Links,
+        Self::Flags,
     ];
 
     pub fn field(self) -> model::Field {
@@ -99,6 +102,7 @@ impl Attribute {
             Self::TargetPath => model::Field::Target,
             Self::Xattrs => model::Field::Xattrs,
             Self::Links => model::Field::Links,
+            Self::Flags => model::Field::Flags,
         }
     }
 }

@@ -89,6 +89,8 @@ fields! {
     Error = 12, "error";
     /// Number of hard links.
     Links = 13, "links";
+    /// Flags such as immutable.
+    Flags = 14, "flags";
 }
 
 /// A set of [`Field`]s.
@@ -165,6 +167,8 @@ impl Observation {
         check(Field::Target, self.target != after.target);
         check(Field::Xattrs, self.xattrs != after.xattrs);
         check(Field::Error, self.error != after.error);
+        let both = self.flags.zip(after.flags);
+        check(Field::Flags, both.is_some_and(|(before, after)| before != after));
         if !(self.kind == Kind::Directory && after.kind == Kind::Directory) {
             check(Field::Size, self.size != after.size);
             check(Field::Mtime, self.mtime_ns != after.mtime_ns);
@@ -200,6 +204,7 @@ impl Observation {
             && self.uid == now.uid
             && self.gid == now.gid
             && self.links == now.links
+            && self.flags.zip(now.flags).is_none_or(|(before, now)| before == now)
             && !self.racy
             && matches!(self.error, None | Some(ObserveError::TooLarge))
     }

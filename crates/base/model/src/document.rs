@@ -1,6 +1,6 @@
 //! State documents of files: ECS-shaped JSON built from an observation when it is sent.
 //!
-//! Field names: ECS 8 `file.*`, extended by `xattrs`, `links`, `error` and `path_hex`;
+//! Field names: ECS 8 `file.*`, extended by `xattrs`, `flags`, `links`, `error` and `path_hex`;
 //! `checksum.hash.sha1` and `state.*` as in `docs/reference/wire.md`, "Checksums" and "Versions and
 //! metadata".
 
@@ -113,6 +113,9 @@ pub struct FileBody {
     /// `hex:` and its bytes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub xattrs: BTreeMap<String, String>,
+    /// Names of the flags that are set, such as `immutable`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
     /// Why the content is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -153,6 +156,7 @@ impl FileBody {
                 .iter()
                 .map(|x| (show(&x.name).into_owned(), value(&x.value)))
                 .collect(),
+            flags: o.flags.unwrap_or_default().names(),
             error: o.error.map(|e| e.to_string()),
         }
     }
@@ -179,6 +183,7 @@ impl FileBody {
             Field::Xattrs => self.xattrs != other.xattrs,
             Field::Error => self.error != other.error,
             Field::Links => self.links != other.links,
+            Field::Flags => self.flags != other.flags,
         };
         Field::ALL.iter().copied().filter(differs).collect()
     }
@@ -195,12 +200,12 @@ fn value(bytes: &[u8]) -> String {
 /// `size:path:perm:attributes:uid:gid:owner:group:mtime:inode:md5:sha1:sha256` with empty strings
 /// for absent fields (`docs/reference/wire.md`, "Checksums"). `path` is in hex if it is not valid
 /// UTF-8, mtime is in whole seconds, and perm is four octal digits. `attributes` holds the fields
-/// that this product adds: kind, nanosecond times, device, links, target, BLAKE3, xattrs and error,
+/// that this product adds: kind, nanosecond times, device, links, target, BLAKE3, xattrs, error and flags,
 /// so that documents with equal checksums describe equal states.
 pub fn checksum(file: &FileBody) -> String {
     let hash = file.hash.clone().unwrap_or_default();
     let text = |o: &Option<String>| o.clone().unwrap_or_default();
-    let attributes = format!(
+    let mut attributes = format!(
         "{},{},{},{},{},{},{},{:?},{}",
         file.kind,
         text(&file.mtime),
@@ -212,6 +217,10 @@ pub fn checksum(file: &FileBody) -> String {
         file.xattrs,
         text(&file.error),
     );
+    // A document without flags has the checksum that it had before flags were known.
+    if !file.flags.is_empty() {
+        attributes.push_str(&format!(",{}", file.flags.join(" ")));
+    }
     let seconds = text(&file.mtime);
     let joined = [
         file.size.map(|s| s.to_string()).unwrap_or_default(),

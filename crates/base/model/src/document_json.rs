@@ -42,7 +42,8 @@ impl FileWriter {
         key.join(&mut self.path);
         let plain = is_plain(&self.path);
         let text = |bytes| plain || std::str::from_utf8(bytes).is_ok();
-        let usual = o.target.is_none() && o.xattrs.is_empty();
+        let has_flags = !o.flags.unwrap_or_default().is_empty();
+        let usual = o.target.is_none() && o.xattrs.is_empty() && !has_flags;
         if !usual || !text(key.directory) || !text(key.name) {
             return by_parts(into, key, o, seen, names);
         }
@@ -399,6 +400,7 @@ mod tests {
             let mut o = o;
             if bare {
                 o.xattrs.clear();
+                o.flags = o.flags.filter(|flags| flags.is_empty());
                 o.target = None;
             }
             for name in [name, text.into_bytes()] {

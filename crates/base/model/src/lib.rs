@@ -14,6 +14,7 @@ pub mod coverage;
 pub mod document;
 pub mod document_json;
 pub mod event;
+mod flags;
 pub mod ids;
 pub mod limits;
 pub mod notification;
@@ -36,6 +37,7 @@ pub use coverage::{Coverage, CoverageKind, GAP_ID_BYTES_MAX, LastingGap, OpenGap
 pub use document::{FileBody, FileDocument, Names};
 pub use document_json::FileWriter;
 pub use event::EventBody;
+pub use flags::Flags;
 pub use ids::{AgentId, Dataset, Incarnation, Position};
 pub use notification::{
     Check, Depth, Detection, DirectoryHandles, DueCheck, NoHandles, Notices, Writer,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::codec::{Reader, Writer};
+use crate::flags::Flags;
 
 /// The kind of entry at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -130,6 +131,9 @@ pub struct Observation {
     pub target: Option<Vec<u8>>,
     /// Extended attributes, sorted by name.
     pub xattrs: Vec<Xattr>,
+    /// `None` if they are not known: the file system has none, or an earlier version of the agent
+    /// observed the item. Unknown flags equal any.
+    pub flags: Option<Flags>,
     /// Why the content is unknown, if it is.
     pub error: Option<ObserveError>,
     /// When the content was last read and hashed, seconds since the epoch; 0 if never.
@@ -141,6 +145,8 @@ pub struct Observation {
 
 /// Version of the binary form; the first byte of each encoded observation.
 const VERSION: u8 = 1;
+/// Bit in the byte of the kind: flags are known, and their byte is the last one.
+const HAS_FLAGS: u8 = 0x80;
 
 impl Observation {
     /// Returns an observation with only its kind set, for tests and builders.
@@ -159,6 +165,7 @@ impl Observation {
             hashes: Hashes::default(),
             target: None,
             xattrs: Vec::new(),
+            flags: None,
             error: None,
             verified_at_s: 0,
             racy: false,
@@ -170,8 +177,8 @@ impl Observation {
     pub fn encode(&self, into: &mut Vec<u8>) {
         let mut w = Writer(into);
         w.byte(VERSION);
-        w.byte(self.kind as u8);
-        w.byte(self.flags());
+        w.byte(self.kind as u8 | self.flags.map_or(0, |_| HAS_FLAGS));
+        w.byte(self.parts());
         w.varint(self.device);
         w.varint(self.inode);
         w.varint(self.links);
@@ -207,9 +214,13 @@ impl Observation {
             Some(ObserveError::TooLarge) => w.signed(-2),
             Some(ObserveError::Os(code)) => w.signed(i64::from(code)),
         }
+        if let Some(flags) = self.flags {
+            w.byte(flags.bits());
+        }
     }
 
-    fn flags(&self) -> u8 {
+    /// Returns a bit for each part that is present.
+    fn parts(&self) -> u8 {
         u8::from(self.hashes.sha256.is_some())
             | u8::from(self.hashes.sha1.is_some()) << 1
             | u8::from(self.hashes.md5.is_some()) << 2
@@ -227,9 +238,10 @@ impl Observation {
         if r.byte()? != VERSION {
             return None;
         }
-        let mut o = Self::empty(Kind::from_u8(r.byte()?)?);
-        let flags = r.byte()?;
-        let has = |bit: u8| flags & (1 << bit) != 0;
+        let kind = r.byte()?;
+        let mut o = Self::empty(Kind::from_u8(kind & !HAS_FLAGS)?);
+        let parts = r.byte()?;
+        let has = |bit: u8| parts & (1 << bit) != 0;
         o.device = r.varint()?;
         o.inode = r.varint()?;
         o.links = r.varint()?;
@@ -262,6 +274,9 @@ impl Observation {
             });
         }
         o.racy = has(7);
+        if kind & HAS_FLAGS != 0 {
+            o.flags = Some(Flags::from_bits(r.byte()?)?);
+        }
         r.0.is_empty().then_some(o)
     }
 }
@@ -296,7 +311,7 @@ pub(crate) mod tests {
                 0..3,
             ),
             prop::option::of(-2i32..200),
-            any::<bool>(),
+            (any::<bool>(), prop::option::of(0u8..64)),
         );
         (numbers, rest).prop_map(|(n, r)| Observation {
             kind: Kind::from_u8(r.0).unwrap(),
@@ -318,7 +333,8 @@ pub(crate) mod tests {
                 -2 => ObserveError::TooLarge,
                 e => ObserveError::Os(e),
             }),
-            racy: r.7,
+            racy: r.7.0,
+            flags: r.7.1.and_then(Flags::from_bits),
         })
     }
 

@@ -36,10 +36,11 @@ pub enum WatchedAttribute {
     TargetPath,
     Xattrs,
     Links,
+    Flags,
 }
 
 impl WatchedAttribute {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Size,
         Self::Hash,
         Self::Mode,
@@ -52,6 +53,7 @@ impl WatchedAttribute {
         Self::TargetPath,
         Self::Xattrs,
         Self::Links,
+        Self::Flags,
     ];
 }
 

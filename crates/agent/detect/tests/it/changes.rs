@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
 
 use crate::common::{self, Bench, Folder, assert_kind, field_names, only, sha2_of};
 use detect::{Algorithm, Attribute, RootState, Rules, Watch};
-use model::{ChangeKind, CoverageKind, Kind};
+use model::{ChangeKind, CoverageKind, Kind, Observation};
 
 #[test]
 fn first_scan_builds_the_baseline_and_reports_no_change() {
@@ -302,4 +304,34 @@ fn oversized_file_is_not_hashed_and_a_new_limit_is_no_change() {
     let b = b.again(Rules(vec![watch]));
     assert_eq!(b.scan().counts.changes(), 0);
     assert!(b.store.get(&path).unwrap().hashes.sha256.is_some());
+}
+
+/// Runs `chattr`, which needs root. Returns false where the file system has no flags.
+fn chattr(flag: &str, path: &Path) -> bool {
+    Command::new("chattr").arg(flag).arg(path).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn flags_are_compared_from_the_first_scan_that_knows_them() {
+    let f = Folder::new();
+    let (path, other) = (f.write("file", "x"), f.write("other", "x"));
+    let b = Bench::of(&f.path);
+    b.scan();
+    if b.store.get(&path).unwrap().flags.is_none() || !chattr("+i", &path) {
+        needs::skip("chattr needs root and a file system with flags");
+        return;
+    }
+    b.scan();
+    let change = only(b.store.changes());
+    assert_eq!(field_names(&change), ["ctime", "flags"]);
+    let names = |o: Option<Observation>| o.unwrap().flags.unwrap().names();
+    assert_eq!((names(change.before), names(change.after)), (vec![], vec!["immutable".into()]));
+    // As an earlier version of the agent observed them.
+    b.store.0.lock().items.values_mut().for_each(|o| o.flags = None);
+    assert_eq!(b.scan().counts.changes(), 0);
+    assert_eq!(names(b.store.get(&path)), ["immutable"]);
+    assert_eq!(names(b.store.get(&other)), [String::new(); 0]);
+    assert!(chattr("-i", &path));
+    b.scan();
+    assert_eq!(field_names(&only(b.store.changes())), ["ctime", "flags"]);
 }

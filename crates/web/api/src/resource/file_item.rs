@@ -54,6 +54,9 @@ pub(crate) struct FileItem {
     path_hex: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     xattrs: BTreeMap<String, String>,
+    /// Flags that are set, such as `immutable` and `append`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    flags: Vec<String>,
     /// Why the content could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -86,6 +89,7 @@ impl From<FileDocument> for FileItem {
             target_path: file.target_path,
             path_hex: file.path_hex,
             xattrs: file.xattrs,
+            flags: file.flags,
             error: file.error,
         }
     }

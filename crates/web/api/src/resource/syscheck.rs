@@ -120,6 +120,7 @@ const FIELDS: &[&str] = &[
     "target_path",
     "path_hex",
     "xattrs",
+    "flags",
     "error",
 ];
 
