@@ -221,7 +221,9 @@ function modified(before: FileBody, after: FileBody, all: Row[]): string[] {
     said.push(`group ${arrow(before.group ?? before.gid, after.group ?? after.gid)}`);
   if (differs("target_path")) said.push(`target ${arrow(before.target_path, after.target_path)}`);
   if (differs("flags"))
-    said.push(`flags ${arrow(before.flags?.join(", ") ?? "none", after.flags?.join(", ") ?? "none")}`);
+    said.push(
+      `flags ${arrow(before.flags?.join(", ") ?? "none", after.flags?.join(", ") ?? "none")}`,
+    );
   if (differs("xattrs")) said.push("extended attributes");
   if (differs("error")) said.push(after.error ? `not readable: ${after.error}` : "readable again");
   if (differs("links")) said.push("hard links");

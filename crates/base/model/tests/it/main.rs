@@ -6,3 +6,4 @@ mod change;
 mod document;
 mod event;
 mod package;
+mod writer_body;
