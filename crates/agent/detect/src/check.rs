@@ -176,10 +176,9 @@ impl Walk<'_, '_> {
             self.path.clone_from(&directory);
             match self.locate(&base, before)? {
                 LocateOutcome::Open(open) => self.check_names(&base, *open, group)?,
+                LocateOutcome::Elsewhere(_) if self.defer(&directory, checks) => {}
                 LocateOutcome::Elsewhere(deep) => {
-                    if !self.defer(&directory, checks) {
-                        self.check_own_name(&directory, deep, &mut groups);
-                    }
+                    self.check_own_name(&directory, deep, &mut groups);
                 }
                 LocateOutcome::Left => {}
             }

@@ -84,12 +84,13 @@ impl Tracker {
 
     /// Returns the new links. Report the names of each with [`Tracker::resolve_link`].
     pub fn new_links(&self) -> Vec<NewLink> {
-        let link = |(handle, (node, inode, _)): (&Box<[u8]>, &(NodeId, u64, _))| NewLink {
+        let waiting = self.new_links.waiting.iter();
+        let link = waiting.map(|(handle, (node, inode, _))| NewLink {
             handle: handle.clone(),
             inode: *inode,
             directory: self.index.path(*node),
-        };
-        self.new_links.waiting.iter().map(link).collect()
+        });
+        link.collect()
     }
 
     /// Takes the names that the file of a new link has in its directory; none if its inode number

@@ -65,6 +65,15 @@ pub(crate) struct Entry {
     group: Option<u64>,
 }
 
+impl Entry {
+    /// Lets the entry answer for a name below it that needs a check of this depth.
+    fn cover_depth(&mut self, depth: Depth) {
+        if depth > Depth::Name {
+            self.depth = Depth::Below;
+        }
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct DirtySet {
@@ -146,7 +155,7 @@ impl DirtySet {
                 entry.depth = entry.depth.max(depth);
                 add_notice(&mut entry.notices, noted);
             } else {
-                entry.depth = if depth > Depth::Name { Depth::Below } else { entry.depth };
+                entry.cover_depth(depth);
                 add_notice_below(&mut entry.notices, noted);
             }
             entry.window.extend(noted.now, noted.ended);

@@ -8,6 +8,7 @@ const START: u64 = 1_000_000_000_000;
 const CREATE: u64 = libc::FAN_CREATE;
 const DELETE: u64 = libc::FAN_DELETE;
 const DIRECTORY: u64 = libc::FAN_ONDIR;
+const CLOSE: u64 = libc::FAN_CLOSE_WRITE;
 
 /// A tracker whose directories have the handles `path`, so that tests can name them.
 struct Fixture(Tracker, u64);
@@ -163,7 +164,6 @@ fn close_alone_makes_no_writer_where_writes_are_notified() {
         let writers = due.iter().flat_map(|due| &due.notices.writers);
         writers.map(|writer| writer.only_closed).collect::<Vec<_>>()
     };
-    const CLOSE: u64 = libc::FAN_CLOSE_WRITE;
     let before = START - 2;
     assert_eq!(closed_only(before, &[CLOSE]), [true]);
     assert_eq!(closed_only(before, &[CLOSE | libc::FAN_MODIFY]), [false]);

@@ -53,13 +53,8 @@ fn add_gaps(roots: &mut Vec<WatchedRoot>, gaps: &[Gap]) {
     for gap in gaps {
         let path = show(&gap.path).into_owned();
         if gap.kind == GapKind::Absent {
-            for root in roots.iter_mut().filter(|root| root.path == path) {
-                root.reason.clone_from(&gap.detail);
-                if notified {
-                    root.state = CoverageState::Realtime;
-                    root.method = ABOVE.into();
-                }
-            }
+            let absent = roots.iter_mut().filter(|root| root.path == path);
+            absent.for_each(|root| set_absent(root, &gap.detail, notified));
             continue;
         }
         let mut covered = false;
@@ -81,6 +76,14 @@ fn add_gaps(roots: &mut Vec<WatchedRoot>, gaps: &[Gap]) {
             reason: gap.detail.clone(),
             ..WatchedRoot::default()
         });
+    }
+}
+
+/// Describes a path that does not exist yet. If there are notifications, they tell of its creation.
+fn set_absent(root: &mut WatchedRoot, reason: &str, notified: bool) {
+    root.reason = reason.into();
+    if notified {
+        (root.state, root.method) = (CoverageState::Realtime, ABOVE.into());
     }
 }
 

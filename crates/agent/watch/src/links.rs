@@ -36,10 +36,13 @@ pub(crate) fn resolve(shared: &Shared) {
     }
 }
 
-/// Returns the names that the files have in a directory, by handle.
-fn names_of(path: &[u8], links: &[&NewLink]) -> io::Result<HashMap<Box<[u8]>, Vec<Vec<u8>>>> {
+/// The names of files in a directory, by handle.
+type NamesByFile = HashMap<Box<[u8]>, Vec<Vec<u8>>>;
+
+/// Returns the names that the files have in a directory.
+fn names_of(path: &[u8], links: &[&NewLink]) -> io::Result<NamesByFile> {
     let by_inode: HashMap<u64, &NewLink> = links.iter().map(|link| (link.inode, *link)).collect();
-    let mut names: HashMap<Box<[u8]>, Vec<Vec<u8>>> = HashMap::new();
+    let mut names = NamesByFile::new();
     let directory = open_directory(path)?;
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;

@@ -98,9 +98,7 @@ impl Shared {
                 let marked = marked && state.group.is_some();
                 state.file_roots.insert(number, marked);
                 // It may have been a directory before.
-                for file_system in state.file_systems.values_mut() {
-                    file_system.roots.remove(&number);
-                }
+                state.file_systems.values_mut().for_each(|found| drop(found.roots.remove(&number)));
             }
         }
         // The root may have been created before the mark on its parent was set.

@@ -219,7 +219,8 @@ pub fn checksum(file: &FileBody) -> String {
     );
     // A document without flags has the checksum that it had before flags were known.
     if !file.flags.is_empty() {
-        attributes.push_str(&format!(",{}", file.flags.join(" ")));
+        attributes.push(',');
+        attributes.push_str(&file.flags.join(" "));
     }
     let seconds = text(&file.mtime);
     let joined = [

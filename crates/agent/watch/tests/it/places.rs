@@ -116,7 +116,9 @@ fn write_through_new_links(top: &Path) {
     fs::create_dir_all(root_path.join("sub")).unwrap();
     fs::create_dir(&outside).unwrap();
     let files = ["a", "b", "sub/c"].map(|name| root_path.join(name));
-    files.iter().for_each(|file| fs::write(file, b"x").unwrap());
+    for file in &files {
+        fs::write(file, b"x").unwrap();
+    }
     let checker = Checker::start(root(&root_path));
     for file in &files {
         let link = outside.join("link");
