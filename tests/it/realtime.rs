@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -274,4 +275,57 @@ fn change_does_not_wait_for_the_large_files_of_another() {
         if large() == LARGE_FILES { Ok(()) } else { Err(format!("{}", large())) }
     });
     assert_eq!(up.stop(), 0);
+}
+
+/// Runs a script as another user than root.
+fn as_nobody(place: &Place, script: &str) {
+    let through = ["--reuid=65534", "--regid=65534", "--clear-groups", "--", "sh", "-ec", script];
+    let status = Command::new("setpriv").args(through).current_dir(&place.tree).status();
+    assert!(status.unwrap().success(), "{script}");
+}
+
+/// Lets another user make many changes, then changes a file, and waits until that is on the server.
+/// Returns true if the last of the many changes is there as well.
+fn is_last_of_a_flood_reported_first(name: &str, flood: &str, last: &str) -> Option<bool> {
+    let place = Place::new(name)?;
+    let everyone = || fs::Permissions::from_mode(0o777);
+    for directory in ["theirs", "../outside"] {
+        fs::create_dir(place.at(directory)).unwrap();
+        fs::set_permissions(place.at(directory), everyone()).unwrap();
+    }
+    let fill = "cd ../outside && mkdir d && for i in $(seq 80); do mkdir d/s$i; \
+                for k in $(seq 100); do echo $i $k > d/s$i/f$k; done; done";
+    as_nobody(&place, fill);
+    let (running, api) = place.up();
+    as_nobody(&place, flood);
+    sh(&place, "echo x >> sub/other");
+    let changed =
+        |path: &str| !api.history(&format!("/changes?file={}", place.at(path))).is_empty();
+    eventually("the change is on the server", || {
+        if changed("sub/other") { Ok(()) } else { Err("not yet".into()) }
+    });
+    let is_first = changed(last);
+    let change = &api.history(&format!("/changes?file={}", place.at("sub/other")))[0];
+    assert_eq!(change["user"]["id"], "0", "{change:#}");
+    eventually("the flood is on the server", || {
+        if changed(last) { Ok(()) } else { Err("not yet".into()) }
+    });
+    let open = api.get("/coverage?open=true");
+    assert_eq!(open["data"]["total_affected_items"], 0, "{open:#}");
+    assert_eq!(running.stop(), 0);
+    Some(is_first)
+}
+
+#[test]
+fn change_does_not_wait_for_the_many_names_of_another_user() {
+    let flood = "cd theirs && for i in $(seq 8000); do echo x > f$i; done";
+    let first = is_last_of_a_flood_reported_first("realtime-names", flood, "theirs/f8000");
+    assert_ne!(first, Some(true));
+}
+
+#[test]
+fn change_does_not_wait_for_the_tree_of_another_user() {
+    let flood = "mv ../outside/d theirs/d";
+    let first = is_last_of_a_flood_reported_first("realtime-tree", flood, "theirs/d/s9/f100");
+    assert_ne!(first, Some(true));
 }

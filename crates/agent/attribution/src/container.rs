@@ -1,5 +1,7 @@
 //! The container of a process, from the path of its control group.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 /// Digits of an id of docker, podman, containerd and CRI-O.
 const ID_DIGITS: usize = 64;
 
@@ -8,6 +10,13 @@ const ID_DIGITS: usize = 64;
 pub(crate) fn id(cgroup: &str) -> Option<String> {
     // A line is `number:controllers:path`; in version 2 there is one, with the number 0.
     cgroup.lines().find_map(|line| of_path(line.splitn(3, ':').nth(2)?))
+}
+
+/// Returns a digest of the text of `/proc/PID/cgroup`, which tells services apart.
+pub(crate) fn digest(cgroup: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    cgroup.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn of_path(path: &str) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::Writer;
+use model::{Origin, Writer};
 
 use crate::image::{Ancestor, Login, ObservedImage, Start};
 use crate::life::{Life, Phase};
@@ -87,6 +87,15 @@ impl Table {
             }
             (Some(_), Some(_)) => FindOutcome::Uncertain(Reason::Reused),
         }
+    }
+
+    /// Returns the origin of a process as it was last known; `None` if it is not.
+    pub fn origin(&self, pid: u32) -> Option<Origin> {
+        let last = self.lives.get(&pid)?.last()?.last()?;
+        let session = last.login.and_then(|login| login.session).map(u64::from);
+        let group = || last.image.as_ref().map(|seen| seen.image.control_group);
+        let session = session.or_else(group).unwrap_or_default();
+        Some(Origin { user: last.ids?.effective, session })
     }
 
     /// Returns true if an ancestor had not ended at this time. One that is no longer in the table

@@ -39,6 +39,8 @@ pub struct Image {
     pub working_directory: Vec<u8>,
     pub tty: String,
     pub container: String,
+    /// Digest of the path of the control group, which is that of a login session or service.
+    pub control_group: u64,
     /// Time at which `/proc` had been read, nanoseconds of `CLOCK_MONOTONIC`.
     pub read_ns: u64,
     /// True if a later message showed that `/proc` may have described the next image already.

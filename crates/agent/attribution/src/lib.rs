@@ -45,7 +45,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-use model::{Actor, Attribution as Certainty, Writer};
+use model::{Actor, Attribution as Certainty, Origin, Writer};
 
 use crate::connector::Connector;
 use crate::describe::Describer;
@@ -139,6 +139,13 @@ impl Attribution {
             passed &= self.shared.wait_until_passed(read_ns + limits::SETTLE_NS);
         }
         writers.iter().map(|writer| self.describe(writer, passed)).collect()
+    }
+
+    /// Returns a function that tells the origin of a process as the table has it, without waiting for
+    /// messages that are still to come.
+    pub fn origins(&self) -> impl Fn(u32) -> Option<Origin> + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move |pid| shared.table.lock().origin(pid)
     }
 
     /// Returns the time at which the last candidate of a writer was read.

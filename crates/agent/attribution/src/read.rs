@@ -35,12 +35,13 @@ pub(crate) fn process(pid: u32) -> Option<Reading> {
     let stat = Stat::parse(&text(&directory, "stat")?)?;
     let ids = ids(&text(&directory, "status")?)?;
     let login = login_in(&directory);
+    let control_group = text(&directory, "cgroup").unwrap_or_default();
     let mut image = Image {
         arguments: bytes(&directory, "cmdline", limits::ARGUMENTS_BYTES_MAX).unwrap_or_default(),
         working_directory: link(&directory, "cwd").unwrap_or_default(),
         tty: tty(stat.tty),
-        container: container::id(&text(&directory, "cgroup").unwrap_or_default())
-            .unwrap_or_default(),
+        container: container::id(&control_group).unwrap_or_default(),
+        control_group: container::digest(&control_group),
         ..Image::default()
     };
     image.kernel = stat.flags & KERNEL_THREAD != 0;

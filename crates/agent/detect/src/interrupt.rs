@@ -1,6 +1,7 @@
 //! Runs targeted checks in the middle of a scan: one thread writes all observations, so that no
 //! event is reported twice and none has a wrong state before.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use model::ItemKey;
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::check;
 use crate::limits;
-use crate::ports::NoChecks;
+use crate::ports::{DueChecks, NoChecks};
 use crate::report::{Counts, Progress, ScanError};
 use crate::walk::{Context, Targeted, Walk};
 use crate::writer::Writer;
@@ -44,7 +45,7 @@ impl Walk<'_, '_> {
         if self.first {
             return Ok(());
         }
-        let checks = self.cx.interrupt.due();
+        let DueChecks { checks, interruptible } = self.cx.interrupt.due();
         if checks.is_empty() {
             return Ok(());
         }
@@ -57,13 +58,14 @@ impl Walk<'_, '_> {
             bytes_read: progress.bytes_hashed(),
             clock: self.cx.readers.clock.clone(),
         });
+        let mut none = NoChecks;
         let mut inner = Context {
             baseline: &mut *self.cx.baseline,
             writer: Writer::once(self.cx.writer.sink(), limits::MOVE_OPS),
             pool: ReadPool::new(self.cx.reader_count, false, Arc::clone(&readers)),
             readers,
             handles: &mut *self.cx.handles,
-            interrupt: &mut NoChecks,
+            interrupt: if interruptible { &mut *self.cx.interrupt } else { &mut none },
             targeted: Some(Targeted::new(&checks, limits::LARGE_BYTES)),
             gaps: &mut *self.cx.gaps,
             clock: self.cx.clock,
@@ -74,9 +76,15 @@ impl Walk<'_, '_> {
             roots: self.cx.roots,
             reader_count: self.cx.reader_count,
             excluded: self.cx.excluded,
+            written_within: HashSet::new(),
         };
         let report = check::run(&mut inner, &checks)?;
-        let written = inner.writer.into_written();
+        let mut written = inner.writer.into_written();
+        written.extend(inner.written_within);
+        if self.cx.targeted.is_some() {
+            // This check may itself run in the middle of another one.
+            self.cx.written_within.extend(written.iter().cloned());
+        }
         self.overtaken.get_or_insert_default().extend(written);
         self.cx.interrupt.checked(report);
         Ok(())

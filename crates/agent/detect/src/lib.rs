@@ -34,7 +34,7 @@ mod walk;
 mod writer;
 
 pub use observe::{Algorithm, Cancel, PoolError, SystemNames};
-pub use ports::{Interrupt, NoChecks, ScanPorts};
+pub use ports::{DueChecks, Interrupt, NoChecks, ScanPorts};
 pub use report::{
     CheckReport, Counts, Deferred, Gap, GapKind, Progress, ProgressCounts, RootReport, RootState,
     ScanError, ScanReport,

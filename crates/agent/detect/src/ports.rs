@@ -14,11 +14,26 @@ pub struct ScanPorts<'a> {
     pub interrupt: &'a mut dyn Interrupt,
 }
 
+/// Checks that are due.
+#[derive(Debug, Clone, Default)]
+pub struct DueChecks {
+    pub checks: Vec<Check>,
+    /// True if other checks may run in their middle. Then no move is recognized among them.
+    pub interruptible: bool,
+}
+
+impl From<Vec<Check>> for DueChecks {
+    fn from(checks: Vec<Check>) -> Self {
+        Self { checks, interruptible: false }
+    }
+}
+
 /// A source of checks that a scan runs when they are due. A first scan of a root runs none.
 pub trait Interrupt {
     /// Returns the checks that are due now. Called between two directories and while the scan waits
-    /// for its readers, so it must be cheap.
-    fn due(&mut self) -> Vec<Check>;
+    /// for its readers, so it must be cheap. If they can be interrupted it is called again within
+    /// them.
+    fn due(&mut self) -> DueChecks;
 
     /// Takes the result of the checks that [`Interrupt::due`] returned.
     fn checked(&mut self, report: CheckReport);
@@ -29,8 +44,8 @@ pub trait Interrupt {
 pub struct NoChecks;
 
 impl Interrupt for NoChecks {
-    fn due(&mut self) -> Vec<Check> {
-        Vec::new()
+    fn due(&mut self) -> DueChecks {
+        DueChecks::default()
     }
 
     fn checked(&mut self, _report: CheckReport) {}

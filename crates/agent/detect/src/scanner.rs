@@ -1,5 +1,6 @@
 //! The scanner: scans all roots of a set of rules and reports the result.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
@@ -174,6 +175,7 @@ impl Scanner {
             roots: &roots,
             reader_count: self.options.readers,
             excluded: &self.options.excluded,
+            written_within: HashSet::new(),
         };
         let reports: Result<Vec<_>, _> = roots.iter().map(|root| visit(&mut cx, root)).collect();
         let reports = reports.and_then(|reports| {
@@ -258,6 +260,7 @@ impl Scanner {
             roots: &roots,
             reader_count: self.options.readers,
             excluded: &self.options.excluded,
+            written_within: HashSet::new(),
         };
         let report = check::run(&mut cx, checks);
         drop(cx);

@@ -47,6 +47,8 @@ pub(crate) struct Context<'a> {
     pub(crate) reader_count: usize,
     /// Paths that are not watched.
     pub(crate) excluded: &'a [Vec<u8>],
+    /// The items that checks within this check have written; not kept for a scan.
+    pub(crate) written_within: HashSet<ItemKey>,
 }
 
 /// State of targeted checks.

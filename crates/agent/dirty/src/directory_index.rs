@@ -330,6 +330,18 @@ impl DirectoryIndex {
         Role::Outside
     }
 
+    /// Returns the directory whose role this one inherits: the root that it is in, or `/`.
+    pub(crate) fn root_of(&self, id: NodeId) -> NodeId {
+        let mut at = id;
+        while let Some(node) = self.node(at)
+            && node.role.is_none()
+            && let Some(parent) = node.parent
+        {
+            at = parent;
+        }
+        at
+    }
+
     /// Sets or clears a directory's own role.
     pub(crate) fn set_role(&mut self, id: NodeId, role: Option<Role>) {
         if let Some(node) = self.node_mut(id) {

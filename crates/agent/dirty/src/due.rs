@@ -3,12 +3,13 @@
 use model::{Depth, DueCheck, ItemKey};
 
 use crate::directory_index::{DirectoryIndex, Role};
+use crate::fair_queues::OriginLookup;
 use crate::notices::add_notices;
 use crate::set::ReadyEntry;
 use crate::track::Tracker;
 
 impl Tracker {
-    /// Returns what is due, sorted by directory and name, at most about `names_max` entries.
+    /// Returns names that are due, sorted by directory and name, at most about `names_max`.
     pub fn take_due(&mut self, now: u64, names_max: usize) -> Vec<DueCheck> {
         let mut ready = Vec::new();
         let Self { index, dirty, canary_seen, .. } = self;
@@ -32,6 +33,19 @@ impl Tracker {
         ready
     }
 
+    /// Returns a directory or tree that is due.
+    pub fn take_due_tree(&mut self, now: u64) -> Option<DueCheck> {
+        let mut ready = None;
+        let Self { index, dirty, .. } = self;
+        dirty.take_due_tree(index, now, |index, entry| ready = Some(due_of(index, entry)));
+        ready
+    }
+
+    /// Sets the function that returns the origin of a process.
+    pub fn set_origins(&mut self, origins: Option<OriginLookup>) {
+        self.dirty.origins = origins;
+    }
+
     /// Forgets that a canary passed.
     pub fn reset_canary(&mut self) {
         self.canary_seen = false;
@@ -41,7 +55,7 @@ impl Tracker {
     pub fn saw_canary(&mut self, now: u64) -> bool {
         let Self { index, dirty, .. } = self;
         let dropped = dirty.drop_where(index, |index, entry| {
-            entry.due <= now && index.role(entry.directory) == Role::Canary
+            entry.place.due <= now && index.role(entry.directory) == Role::Canary
         });
         self.canary_seen || dropped.count > 0
     }

@@ -8,6 +8,7 @@
 pub mod decode;
 mod directory_index;
 mod due;
+mod fair_queues;
 mod files;
 mod inodes;
 mod links;
@@ -15,11 +16,13 @@ mod merge;
 mod notices;
 mod rename;
 mod set;
+mod take;
 mod track;
 mod unknown;
 mod window;
 
 pub use directory_index::{DirectoryLimitReached, NodeId};
+pub use fair_queues::OriginLookup;
 pub use inodes::HandleLayout;
 pub use links::NewLink;
 pub use notices::{WRITERS_MAX, add_notices};

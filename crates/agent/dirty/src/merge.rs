@@ -95,6 +95,7 @@ impl DirtySet {
         slots: &[u32],
     ) {
         let mut merged: Option<Merged> = None;
+        let mut queue = 0;
         // `/` has no parent: its own entry is the empty name in it.
         let (parent, name) = index.place(directory).unwrap_or((directory, b""));
         let name = Box::<[u8]>::from(name);
@@ -103,16 +104,16 @@ impl DirtySet {
         for slot in slots {
             let Some(entry) = self.remove(*slot) else { continue };
             release(index, entry.directory, entry.covers);
-            match &mut merged {
-                Some(merged) => {
-                    merged.window = merged.window.merged(entry.window);
-                    add_notices(&mut merged.notices, &entry.notices);
-                }
-                None => merged = Some(Merged { window: entry.window, notices: entry.notices }),
+            if let Some(merged) = &mut merged {
+                merged.window = merged.window.merged(entry.window);
+                add_notices(&mut merged.notices, &entry.notices);
+            } else {
+                queue = entry.place.queue;
+                merged = Some(Merged { window: entry.window, notices: entry.notices });
             }
         }
         if let Some(Merged { window, notices }) = merged {
-            let slot = self.find_or_insert(index, parent, &name, window);
+            let slot = self.find_or_insert(index, parent, &name, window, queue);
             self.cover(index, slot, directory, depth);
             self.add_merged(slot, window, &notices);
         }

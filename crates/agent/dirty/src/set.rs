@@ -6,13 +6,14 @@
 //!
 //! Names that a rename connects are due together, so that the caller can recognize a move.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use model::{Depth, Notices, Writer};
 use std::hash::BuildHasher as _;
 
 use crate::directory_index::{DirectoryIndex, NodeId};
+use crate::fair_queues::{Extent, FairQueues, OriginLookup, Party, Place};
 use crate::notices::{add_notice, add_notice_below, add_notices, add_notices_below};
 use crate::window::{History, Window, Windows};
 
@@ -20,10 +21,6 @@ use crate::window::{History, Window, Windows};
 pub(crate) const DIRTY_MIN: usize = 16;
 /// Names that renames may connect.
 const GROUP_MAX: usize = 1_000;
-/// Checked names that are remembered to find those that change all the time.
-const HISTORY_MAX: usize = 10_000;
-/// Time between two purges of the history, nanoseconds.
-const PURGE_INTERVAL: u64 = 1_000_000_000;
 
 /// A notification, without the name it is for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,8 +58,8 @@ pub(crate) struct Entry {
     pub(crate) covers: Option<NodeId>,
     pub(crate) window: Window,
     pub(crate) notices: Notices,
-    pub(crate) due: u64,
-    group: Option<u64>,
+    pub(crate) place: Place,
+    pub(crate) group: Option<u64>,
 }
 
 impl Entry {
@@ -83,13 +80,14 @@ pub(crate) struct DirtySet {
     free: Vec<u32>,
     by_key: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    by_due: BTreeSet<(u64, u32)>,
+    pub(crate) queues: FairQueues,
+    pub(crate) origins: Option<OriginLookup>,
     /// Entries that other names are merged into, by the node they cover.
     covered: HashMap<NodeId, u32>,
-    groups: HashMap<u64, Vec<u32>>,
+    pub(crate) groups: HashMap<u64, Vec<u32>>,
     next_group: u64,
-    history: HashMap<(NodeId, Box<[u8]>), History>,
-    purged: u64,
+    pub(crate) history: HashMap<(NodeId, Box<[u8]>), History>,
+    pub(crate) purged: u64,
 }
 
 impl DirtySet {
@@ -101,7 +99,8 @@ impl DirtySet {
             free: Vec::new(),
             by_key: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
-            by_due: BTreeSet::new(),
+            queues: FairQueues::default(),
+            origins: None,
             covered: HashMap::new(),
             groups: HashMap::new(),
             next_group: 0,
@@ -112,12 +111,12 @@ impl DirtySet {
 
     /// Returns the number of pending entries.
     pub(crate) fn len(&self) -> usize {
-        self.by_due.len()
+        self.queues.len()
     }
 
     /// Returns the time at which the next entry is due.
     pub(crate) fn next_due(&self) -> Option<u64> {
-        self.by_due.first().map(|(due, _)| *due)
+        self.queues.next_due()
     }
 
     /// Returns the pending entry of a name.
@@ -171,8 +170,12 @@ impl DirtySet {
 
     /// Makes a name due with notices that it had before: its check had no stable result.
     pub(crate) fn put_back(&mut self, index: &mut DirectoryIndex, ready: &ReadyEntry, now: u64) {
-        let noted =
-            NotificationInfo { now, wall_us: ready.notices.last_us, ..NotificationInfo::default() };
+        let noted = NotificationInfo {
+            now,
+            wall_us: ready.notices.last_us,
+            writer: ready.notices.writers.first().copied(),
+            ..NotificationInfo::default()
+        };
         let slot = self.note(index, ready.directory, &ready.name, ready.depth, &noted);
         if let Some(Some(entry)) = self.entries.get_mut(slot as usize) {
             // The call above counted a notification that the kernel did not send.
@@ -207,6 +210,8 @@ impl DirtySet {
             }
         }
         self.groups.entry(into).or_default().extend(moved);
+        self.reschedule(one);
+        self.reschedule(other);
     }
 
     fn group_of(&mut self, slot: u32) -> Option<u64> {
@@ -234,6 +239,7 @@ impl DirtySet {
                 index.hold(node);
             }
         }
+        self.reschedule(slot);
     }
 
     /// Lets an entry answer for `node` in place of the entry that does so now.
@@ -276,40 +282,13 @@ impl DirtySet {
         None
     }
 
-    /// Returns what is due, at most about `names_max` entries. Connected names are complete.
-    pub(crate) fn take_due(
-        &mut self,
-        index: &mut DirectoryIndex,
-        now: u64,
-        names_max: usize,
-        mut visit: impl FnMut(&DirectoryIndex, ReadyEntry),
-    ) {
-        self.purge_history(now);
-        let (mut taken, mut checked) = (0, Vec::new());
-        while taken < names_max {
-            let first = self.by_due.first().copied();
-            let Some((_, slot)) = first.filter(|(due, _)| *due <= now) else { break };
-            let group = self.entry(slot).and_then(|entry| entry.group);
-            let connected = group.and_then(|group| self.groups.get(&group)).cloned();
-            let connected = connected.unwrap_or_else(|| vec![slot]);
-            for entry in connected.into_iter().filter_map(|slot| self.remove(slot)) {
-                taken += 1;
-                let Entry { directory, name, depth, notices, window, .. } = entry;
-                visit(index, ReadyEntry { directory, name: name.clone(), depth, notices });
-                release(index, directory, entry.covers);
-                checked.push((directory, name, window.checked(now)));
-            }
-        }
-        self.remember(checked);
-    }
-
     /// Removes the entries that are not wanted, and returns their notices.
     pub(crate) fn drop_where(
         &mut self,
         index: &mut DirectoryIndex,
         mut unwanted: impl FnMut(&DirectoryIndex, &Entry) -> bool,
     ) -> Notices {
-        let slots: Vec<u32> = self.by_due.iter().map(|(_, slot)| *slot).collect();
+        let slots = self.queues.slots();
         let mut dropped = Notices::default();
         for slot in slots {
             if !self.entry(slot).is_some_and(|entry| unwanted(index, entry)) {
@@ -339,11 +318,13 @@ impl DirtySet {
         directory: NodeId,
         name: &[u8],
         window: Window,
+        queue: u16,
     ) -> u32 {
         if let Some(slot) = self.find(directory, name) {
             return slot;
         }
         index.hold(directory);
+        let place = Place { queue, extent: Extent::Name, due: window.due(&self.windows) };
         let entry = Entry {
             directory,
             name: name.into(),
@@ -351,7 +332,7 @@ impl DirtySet {
             covers: None,
             window,
             notices: Notices::default(),
-            due: window.due(&self.windows),
+            place,
             group: None,
         };
         self.insert(entry)
@@ -373,11 +354,14 @@ impl DirtySet {
             self.history.get(&(directory, Box::from(name))).copied()
         };
         let window = Window::open(&self.windows, noted.now, noted.ended, history);
-        self.find_or_insert(index, directory, name, window)
+        let pid = noted.writer.map(|writer| writer.pid);
+        let origin = self.origins.as_ref().and_then(|origins| (origins.0)(pid?));
+        let queue = self.queues.queue_of(Party { origin, root: index.root_of(directory) });
+        self.find_or_insert(index, directory, name, window, queue)
     }
 
     fn insert(&mut self, entry: Entry) -> u32 {
-        let due = entry.due;
+        let place = entry.place;
         let hash = self.hasher.hash_one((entry.directory, &*entry.name));
         let slot = self.free.pop().unwrap_or(self.entries.len() as u32);
         match self.entries.get_mut(slot as usize) {
@@ -389,7 +373,7 @@ impl DirtySet {
             Some(Some(entry)) => hasher.hash_one((entry.directory, &*entry.name)),
             _ => 0,
         });
-        self.by_due.insert((due, slot));
+        self.queues.insert(place, slot);
         slot
     }
 
@@ -400,7 +384,7 @@ impl DirtySet {
         if let Ok(found) = self.by_key.find_entry(hash, |other| *other == slot) {
             found.remove();
         }
-        self.by_due.remove(&(entry.due, slot));
+        self.queues.remove(entry.place, slot);
         let entry = self.entries.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
         if let Some(node) = entry.covers {
@@ -420,23 +404,14 @@ impl DirtySet {
     fn reschedule(&mut self, slot: u32) {
         let Some(Some(entry)) = self.entries.get_mut(slot as usize) else { return };
         let due = entry.window.due(&self.windows);
-        if due != entry.due {
-            self.by_due.remove(&(entry.due, slot));
-            self.by_due.insert((due, slot));
-            entry.due = due;
-        }
-    }
-
-    fn remember(&mut self, checked: Vec<(NodeId, Box<[u8]>, History)>) {
-        let free = HISTORY_MAX.saturating_sub(self.history.len());
-        let checked = checked.into_iter().take(free);
-        self.history.extend(checked.map(|(directory, name, history)| ((directory, name), history)));
-    }
-
-    fn purge_history(&mut self, now: u64) {
-        if now.saturating_sub(self.purged) >= PURGE_INTERVAL {
-            self.purged = now;
-            self.history.retain(|_, history| !history.is_over(now));
+        // Connected names are checked together, without a pause for others.
+        let is_tree = entry.depth > Depth::Name && entry.group.is_none();
+        let extent = if is_tree { Extent::Tree } else { Extent::Name };
+        let place = Place { extent, due, ..entry.place };
+        if place != entry.place {
+            self.queues.remove(entry.place, slot);
+            self.queues.insert(place, slot);
+            entry.place = place;
         }
     }
 

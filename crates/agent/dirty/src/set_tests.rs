@@ -44,10 +44,14 @@ impl Fixture {
     /// Returns what is due as paths with their depth, sorted.
     fn due(&mut self, now: u64) -> Vec<(String, Depth, Notices)> {
         let mut found = Vec::new();
-        self.set.take_due(&mut self.index, now, usize::MAX, |index, ready| {
-            let path = model::path::join(&index.path(ready.directory), &ready.name);
-            found.push((String::from_utf8(path).unwrap(), ready.depth, ready.notices));
-        });
+        let mut visit = |index: &DirectoryIndex, entry: ReadyEntry| {
+            let path = model::path::join(&index.path(entry.directory), &entry.name);
+            found.push((String::from_utf8(path).unwrap(), entry.depth, entry.notices));
+        };
+        self.set.take_due(&mut self.index, now, usize::MAX, &mut visit);
+        while self.set.next_due().is_some_and(|due| due <= now) {
+            self.set.take_due_tree(&mut self.index, now, &mut visit);
+        }
         found.sort_by(|one, other| one.0.cmp(&other.0));
         found
     }

@@ -71,7 +71,10 @@ impl Fixture {
         // A quiet time follows, so that no name is busy.
         self.1 = later + Duration::from_mins(10).as_nanos() as u64;
         let show = |due: DueCheck| (String::from_utf8(due.key.path()).unwrap(), due.depth);
-        self.0.take_due(later, usize::MAX).into_iter().map(show).collect()
+        let mut due = self.0.take_due(later, usize::MAX);
+        due.extend(std::iter::from_fn(|| self.0.take_due_tree(later)));
+        due.sort_by(|one, other| one.key.cmp(&other.key));
+        due.into_iter().map(show).collect()
     }
 }
 

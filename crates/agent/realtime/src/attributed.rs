@@ -1,7 +1,10 @@
 //! Attribution, or the reason why there is none.
 
+use std::sync::Arc;
+
 use attribution::{Attribution, Options};
 use model::{Actor, Writer};
+use watch::OriginLookup;
 
 use crate::status::AttributionStatus;
 
@@ -32,6 +35,14 @@ impl Attributed {
         match self {
             Self::By(attribution) => attribution.resolve(writers),
             Self::Off { .. } => Vec::new(),
+        }
+    }
+
+    /// Returns the function that tells whose turn a name is in.
+    pub(crate) fn origins(&self) -> Option<OriginLookup> {
+        match self {
+            Self::By(attribution) => Some(OriginLookup(Arc::new(attribution.origins()))),
+            Self::Off { .. } => None,
         }
     }
 

@@ -14,10 +14,21 @@
 //! **dpkg.** While a transaction of dpkg runs, names that only it changed are held back until it
 //! ends, at most [`explain::limits::HOLD_MAX`].
 //!
+//! **Turns.** Users, their sessions and the watched roots have turns, [`NAMES_OF_A_ROUND`] names in all
+//! at a time. A tree or a large file may take long: names and other trees are checked in its middle,
+//! and while they wait it gets a quarter of the time ([`PAUSE_SHARE`]).
+//!
 //! **Limits.** At most [`RealtimeOptions::checks_per_second`] names are checked in a second; more
 //! wait in the watcher, which merges them above its own limit. A file above
 //! [`detect::limits::LARGE_BYTES`] is read when nothing else is due, and again no sooner than after
 //! [`REREAD_FACTOR`] times the duration of its last reading.
+
+/// Most names checked before the next ones have their turn.
+pub const NAMES_OF_A_ROUND: usize = 128;
+/// An interrupted check goes on for at least the time of the interruption divided by this.
+pub const PAUSE_SHARE: u64 = 3;
+/// Checks in the middle of each other: names in a tree, in a scan or a large file or another tree.
+const NESTED_MAX: usize = 2;
 
 mod attributed;
 mod deferred;
@@ -33,7 +44,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use detect::{CheckReport, Deferred, Interrupt};
+use detect::{CheckReport, Deferred, DueChecks, Interrupt};
 use env::clock::Clock;
 use model::notification::Detection;
 use model::{Check, Coverage, CoverageKind, Depth, DueCheck, EventBody, ItemKey, Notices, Writer};
@@ -95,8 +106,12 @@ pub struct Realtime {
     watcher: Watcher,
     attribution: Attributed,
     pace: NameRate,
-    /// The entries whose check is running.
-    running: HashMap<ItemKey, DueCheck>,
+    /// The entries whose check is running. The later ones run in the middle of the earlier.
+    running: Vec<HashMap<ItemKey, DueCheck>>,
+    /// Start of the last check in the middle of another, nanoseconds of `CLOCK_MONOTONIC`.
+    interrupted_ns: u64,
+    /// Time until which what was interrupted goes on.
+    resumed_until_ns: u64,
     held: HeldNames,
     deferred: DeferredNames,
     large: LargeFiles,
@@ -118,11 +133,14 @@ impl Realtime {
     pub fn start(options: RealtimeOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
         // The table must be complete before the first notification.
         let attribution = Attributed::start(options.attribution);
+        let watch = WatchOptions { origins: attribution.origins(), ..options.watch };
         Ok(Self {
             attribution,
-            watcher: Watcher::start(options.watch)?,
+            watcher: Watcher::start(watch)?,
             pace: NameRate::new(options.checks_per_second, monotonic_ns()),
-            running: HashMap::new(),
+            running: Vec::new(),
+            interrupted_ns: 0,
+            resumed_until_ns: 0,
             held: HeldNames::new(&options.packages_root),
             deferred: DeferredNames::default(),
             large: LargeFiles::default(),
@@ -147,6 +165,8 @@ impl Realtime {
 
     /// Call this when a full scan begins.
     pub fn begin_scan(&mut self) {
+        // The last scan may have failed in the middle of them.
+        self.failed();
         self.scanned = Scanned::Running;
     }
 
@@ -165,9 +185,9 @@ impl Realtime {
         Some(std::time::Duration::from_nanos(next.saturating_sub(now)))
     }
 
-    /// Takes the checks that are due now. Report their outcome with [`Realtime::checked`] or
-    /// [`Realtime::failed`] before the next call.
-    pub fn due_checks(&mut self) -> Vec<Check> {
+    /// Takes the names that are due now. Report their outcome with [`Realtime::checked`] or
+    /// [`Realtime::failed`].
+    pub fn due_names(&mut self) -> Vec<Check> {
         let now = monotonic_ns();
         for incident in self.watcher.incidents() {
             if incident.kind == IncidentKind::LimitReached {
@@ -176,22 +196,40 @@ impl Realtime {
                 self.incidents.push(incident);
             }
         }
-        let names_max = self.pace.allowance(now);
+        let names_max = self.pace.allowance(now).min(NAMES_OF_A_ROUND);
         if names_max == 0 {
             return Vec::new();
         }
         let due = self.watcher.due(now, names_max);
         let released_max = names_max.saturating_sub(due.len());
+        self.begin(due, now, released_max)
+    }
+
+    /// Takes a directory or tree that is due, with the held names below it. Report its outcome with
+    /// [`Realtime::checked`] or [`Realtime::failed`].
+    pub fn due_tree(&mut self) -> Vec<Check> {
+        let now = monotonic_ns();
+        let Some(due) = self.watcher.due_tree(now) else { return Vec::new() };
+        self.begin(vec![due], now, 0)
+    }
+
+    /// Begins the checks of due entries, except those that are held.
+    fn begin(&mut self, due: Vec<DueCheck>, now: u64, released_max: usize) -> Vec<Check> {
         let by_dpkg = |writers: &[Writer]| explain::is_by_dpkg(&self.attribution.resolve(writers));
         let due = self.held.filter(due, now, released_max, &by_dpkg);
         let due = self.deferred.release(due, now);
+        if due.is_empty() {
+            return Vec::new();
+        }
         self.pace.spend(due.len());
-        self.running = due.into_iter().map(|due| (due.key.clone(), due)).collect();
         let now_us = self.clock.now_us();
         let not_before_us = |due: &DueCheck| self.scanned.not_before_us(&due.notices, now_us);
         let boot_us = now_us.saturating_sub(now / 1_000);
         let as_check = |due| as_check(due, &self.attribution, not_before_us(due), boot_us);
-        self.running.values().map(as_check).collect()
+        let running: HashMap<_, _> = due.into_iter().map(|due| (due.key.clone(), due)).collect();
+        let checks = running.values().map(as_check).collect();
+        self.running.push(running);
+        checks
     }
 
     /// Returns true if names are held back because a transaction of dpkg runs.
@@ -199,11 +237,14 @@ impl Realtime {
         self.held.len() > 0
     }
 
-    /// Takes the outcome of the checks.
+    /// Takes the outcome of the checks that began last.
     pub fn checked(&mut self, report: &CheckReport) {
         let now = monotonic_ns();
+        let mut running = self.running.pop().unwrap_or_default();
+        self.status.add(running.values(), report, self.clock.now_us());
+        self.close_incidents(&running, report.counts.changes());
         for key in &report.unsettled {
-            if let Some(due) = self.running.get(key) {
+            if let Some(due) = running.get(key) {
                 self.watcher.recheck(due.clone());
             } else {
                 // It was found below a directory: the name alone is checked next.
@@ -211,7 +252,7 @@ impl Realtime {
             }
         }
         for Deferred { directory, names } in &report.deferred {
-            let names = names.iter().filter_map(|name| self.running.remove(name));
+            let names = names.iter().filter_map(|name| running.remove(name));
             self.deferred.add(directory.clone(), names.collect(), now);
             self.watcher.recheck(DueCheck::name(directory.clone()));
         }
@@ -221,19 +262,26 @@ impl Realtime {
         for check in &report.large {
             self.large.push(check.clone(), now);
         }
-        self.status.add(self.running.values(), report, self.clock.now_us());
-        let (closed, open): (Vec<_>, Vec<_>) =
-            self.incidents.drain(..).partition(|incident| is_checked(incident, &self.running));
-        self.incidents = open;
-        for incident in closed {
-            self.gaps.extend(gaps_of(&incident, Some(report.counts.changes())));
+    }
+
+    /// Reports the incidents whose roots were checked completely, root by root.
+    fn close_incidents(&mut self, running: &HashMap<ItemKey, DueCheck>, found: u64) {
+        let is_checked = |root: &Vec<u8>| {
+            let due = running.get(&ItemKey::of_path(root));
+            due.is_some_and(|due| due.depth == Depth::Below)
+        };
+        for incident in &mut self.incidents {
+            let (checked, left) = incident.roots.drain(..).partition(is_checked);
+            let closed = Incident { roots: checked, ..incident.clone() };
+            self.gaps.extend(gaps_of(&closed, Some(found)));
+            incident.roots = left;
         }
-        self.running.clear();
+        self.incidents.retain(|incident| !incident.roots.is_empty());
     }
 
     /// Returns the entries of checks that failed to the watcher.
     pub fn failed(&mut self) {
-        for (_, due) in self.running.drain() {
+        for (_, due) in self.running.drain(..).flatten() {
             self.watcher.recheck(due);
         }
     }
@@ -247,14 +295,13 @@ impl Realtime {
     /// Takes the outcome of the check of a large file; `None` if it failed.
     pub fn large_checked(&mut self, check: &Check, report: Option<&CheckReport>) {
         let now = monotonic_ns();
-        match report {
-            Some(report) => {
-                self.large.note_read(check.key.clone(), now, report.took);
-                if !report.unsettled.is_empty() {
-                    self.large.push(check.clone(), now);
-                }
-            }
-            None => self.large.push(check.clone(), now),
+        let Some(report) = report else {
+            self.large.push(check.clone(), now);
+            return self.failed();
+        };
+        self.large.note_read(check.key.clone(), now, report.took);
+        if !report.unsettled.is_empty() {
+            self.large.push(check.clone(), now);
         }
     }
 
@@ -279,12 +326,25 @@ impl Realtime {
 }
 
 impl Interrupt for Realtime {
-    fn due(&mut self) -> Vec<Check> {
-        self.due_checks()
+    fn due(&mut self) -> DueChecks {
+        let now = monotonic_ns();
+        if self.running.len() > NESTED_MAX || now < self.resumed_until_ns {
+            return DueChecks::default();
+        }
+        self.interrupted_ns = now;
+        let names = self.due_names();
+        // What runs in the middle of a tree and of another one cannot be interrupted again.
+        if !names.is_empty() || self.running.len() == NESTED_MAX {
+            return names.into();
+        }
+        DueChecks { checks: self.due_tree(), interruptible: true }
     }
 
     fn checked(&mut self, report: CheckReport) {
         Self::checked(self, &report);
+        let now = monotonic_ns();
+        let took = now.saturating_sub(self.interrupted_ns);
+        self.resumed_until_ns = now.saturating_add(took / PAUSE_SHARE);
     }
 }
 
@@ -310,14 +370,6 @@ fn as_check(due: &DueCheck, attribution: &Attributed, not_before_us: u64, boot_u
         more_actors: notices.more_writers,
     };
     Check { key: due.key.clone(), depth: due.depth, seen: Some(Arc::new(seen)) }
-}
-
-/// Returns true if the roots of an incident are among the checked trees.
-fn is_checked(incident: &Incident, running: &HashMap<ItemKey, DueCheck>) -> bool {
-    incident.roots.iter().all(|root| {
-        let due = running.get(&ItemKey::of_path(root));
-        due.is_some_and(|due| due.depth == Depth::Below)
-    })
 }
 
 /// Returns the gaps of an incident, one for each root.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use detect::{NoChecks, ScanPorts};
+use detect::{CheckReport, NoChecks, ScanError, ScanPorts, Scanner};
 use env::clock::Clock;
-use model::{EventBody, WatchReport};
+use model::{Check, EventBody, WatchReport};
 use realtime::{AttributionOptions, Realtime, RealtimeOptions, WakeCallback, WatchOptions};
 use tracing::error;
 
@@ -75,8 +75,8 @@ impl Scanning {
             return;
         }
         let mut told = Instant::now();
-        while !self.shared.cancel.is_cancelled() && (self.check_names() || self.check_large_file())
-        {
+        // Not short-circuited: a flood of names must not hold back a tree.
+        while !self.shared.cancel.is_cancelled() && (self.check_names() | self.check_long()) {
             // A flood may keep this loop busy for minutes.
             if told.elapsed() >= TELL_EVERY {
                 self.report_findings();
@@ -98,7 +98,7 @@ impl Scanning {
     /// Checks the names that are due. Returns false if there were none, or their check failed.
     fn check_names(&mut self) -> bool {
         let Some(realtime) = self.realtime.as_mut() else { return false };
-        let checks = realtime.due_checks();
+        let checks = realtime.due_names();
         if realtime.is_holding() {
             self.sink.explainer().note_transaction();
         }
@@ -112,38 +112,41 @@ impl Scanning {
             handles: &mut realtime.handles(),
             interrupt: &mut NoChecks,
         };
-        match self.scanner.check(&checks, &mut ports, &self.shared.cancel) {
-            Ok(report) => {
-                realtime.checked(&report);
-                true
-            }
-            Err(problem) => {
-                realtime.failed();
-                self.check_failed(&problem);
-                false
-            }
-        }
+        let checked = self.scanner.check(&checks, &mut ports, &self.shared.cancel);
+        self.settle(checked, None)
     }
 
-    /// Reads a large file that waits. Names that become due are checked while it is read. Returns
-    /// false if none waits, or its check failed.
-    fn check_large_file(&mut self) -> bool {
+    /// Compares a tree or reads a large file that waits. Names that become due are checked in its
+    /// middle. Returns false if none waits, or its check failed.
+    fn check_long(&mut self) -> bool {
         let Some(realtime) = self.realtime.as_mut() else { return false };
-        let Some(check) = realtime.due_large() else { return false };
-        let mut handles = realtime.handles();
+        let tree = realtime.due_tree();
+        let large = if tree.is_empty() { realtime.due_large() } else { None };
+        let checks = large.as_ref().map_or(tree.as_slice(), std::slice::from_ref);
+        if checks.is_empty() {
+            return false;
+        }
+        let (mut handles, cancel) = (realtime.handles(), &self.shared.cancel);
         let mut ports = ScanPorts {
             baseline: &mut self.baseline,
             sink: &mut self.sink,
             handles: &mut handles,
             interrupt: realtime,
         };
-        let checked =
-            self.scanner.check_large(std::slice::from_ref(&check), &mut ports, &self.shared.cancel);
-        realtime.large_checked(&check, checked.as_ref().ok());
-        if let Err(problem) = &checked {
-            self.check_failed(problem);
+        let run = if large.is_some() { Scanner::check_large } else { Scanner::check };
+        let checked = run(&self.scanner, checks, &mut ports, cancel);
+        self.settle(checked, large.as_ref())
+    }
+
+    /// Takes the outcome of checks, of names or of one large file. Returns false if they failed.
+    fn settle(&mut self, checked: Result<CheckReport, ScanError>, large: Option<&Check>) -> bool {
+        let Some(realtime) = self.realtime.as_mut() else { return false };
+        match (large, &checked) {
+            (Some(large), _) => realtime.large_checked(large, checked.as_ref().ok()),
+            (None, Ok(report)) => realtime.checked(report),
+            (None, Err(_)) => realtime.failed(),
         }
-        checked.is_ok()
+        checked.inspect_err(|problem| self.check_failed(problem)).is_ok()
     }
 
     /// Returns true if a transaction of dpkg has ended since the last call. Only those are noticed
@@ -153,7 +156,7 @@ impl Scanning {
         std::mem::replace(&mut self.holding, holding) && !holding
     }
 
-    fn check_failed(&self, problem: &detect::ScanError) {
+    fn check_failed(&self, problem: &ScanError) {
         error!("check: {problem}");
         if self.shared.queue.is_damaged() {
             self.shared.rebuild();

@@ -14,7 +14,8 @@
 //! watcher.end_first_scan();
 //! while watcher.wait(Duration::from_secs(60)) {
 //!     let incidents = watcher.incidents(); // gaps, closed by the check of the roots
-//!     let due = watcher.due(monotonic_ns(), 2_000); // names, directories, trees
+//!     let due = watcher.due(monotonic_ns(), 2_000); // names
+//!     let tree = watcher.due_tree(monotonic_ns());
 //!     // ... check them; `watcher.recheck(entry)` if a result is not stable ...
 //!     # let _ = (incidents, due, &handles);
 //! }
@@ -61,7 +62,7 @@ mod shared;
 mod upkeep;
 mod watcher;
 
-pub use dirty::{Windows, add_notices};
+pub use dirty::{OriginLookup, Windows, add_notices};
 pub use file_systems::{FileSystemState, WatchState};
 pub use options::{Level, Options, WakeCallback};
 pub use shared::{Incident, IncidentKind, monotonic_ns};

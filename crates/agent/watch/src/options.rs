@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dirty::Windows;
+use dirty::{OriginLookup, Windows};
 
 /// The ways to watch a file system, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +54,9 @@ pub struct Options {
     pub queue_check_interval: Duration,
     /// Best level to use.
     pub best_level: Level,
+    /// Returns the origin of a process, for the turns of names that are due. Called with a lock held:
+    /// it must not wait, and must not call the watcher.
+    pub origins: Option<OriginLookup>,
     /// Called when something becomes due.
     pub wake: Option<WakeCallback>,
 }
@@ -72,6 +75,7 @@ impl Default for Options {
             queue_max: 500_000,
             queue_check_interval: Duration::from_secs(1),
             best_level: Level::FileSystem,
+            origins: None,
             wake: None,
         }
     }

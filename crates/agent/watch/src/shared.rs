@@ -195,6 +195,14 @@ impl Shared {
         due
     }
 
+    /// Takes a directory or tree that is due.
+    pub(crate) fn take_due_tree(&self, now: u64) -> Option<model::DueCheck> {
+        let mut state = self.lock();
+        let due = state.tracker.take_due_tree(now);
+        state.announced = state.tracker.next_due();
+        due
+    }
+
     /// Waits until something is due, an incident is reported or the caller is interrupted. Returns false
     /// after the timeout.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {

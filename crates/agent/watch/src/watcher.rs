@@ -56,7 +56,8 @@ impl Watcher {
             directories_max: options.directories_max,
             dirty_max: options.dirty_max,
         };
-        let tracker = Tracker::new(paths, options.windows);
+        let mut tracker = Tracker::new(paths, options.windows);
+        tracker.set_origins(options.origins.clone());
         let shared = Arc::new(Shared::new(options, tracker)?);
         let mounts = Mounts::open()
             .inspect_err(|e| tracing::warn!("/proc/self/mountinfo: mounts are not followed: {e}"))
@@ -86,10 +87,16 @@ impl Watcher {
         self.shared.lock().tracker.end_first_scan();
     }
 
-    /// Takes what is due at `now_ns` of [`monotonic_ns`](crate::monotonic_ns): at most about
-    /// `names_max` entries, sorted by directory and name. Both names of a rename are in one result.
+    /// Takes names that are due at `now_ns` of [`monotonic_ns`](crate::monotonic_ns): at most about
+    /// `names_max`, sorted by directory and name. Users, their sessions and the roots have turns. Both
+    /// names of a rename are in one result.
     pub fn due(&self, now_ns: u64, names_max: usize) -> Vec<DueCheck> {
         self.shared.take_due(now_ns, names_max)
+    }
+
+    /// Takes a directory or tree that is due: at most one, because its check may take long.
+    pub fn due_tree(&self, now_ns: u64) -> Option<DueCheck> {
+        self.shared.take_due_tree(now_ns)
     }
 
     /// Returns the time at which the next entry is due, in nanoseconds of

@@ -40,7 +40,7 @@ pub use event::EventBody;
 pub use flags::Flags;
 pub use ids::{AgentId, Dataset, Incarnation, Position};
 pub use notification::{
-    Check, Depth, Detection, DirectoryHandles, DueCheck, NoHandles, Notices, Writer,
+    Check, Depth, Detection, DirectoryHandles, DueCheck, NoHandles, Notices, Origin, Writer,
 };
 pub use observation::{Hashes, Kind, Observation, ObserveError, Xattr};
 pub use package::{PackageBody, PackageDocument};

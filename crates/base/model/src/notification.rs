@@ -21,6 +21,15 @@ pub struct Writer {
     pub only_closed: bool,
 }
 
+/// The user and session of a process that causes notifications. They share the time for checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Effective user.
+    pub user: u32,
+    /// Login session, or the control group of a service.
+    pub session: u64,
+}
+
 /// Summary of the notifications of one name, directory or tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Notices {

@@ -194,7 +194,8 @@ fn check(watcher: &Watcher, record: &Record) {
         // The check begins now: it sees all changes made before.
         let now = monotonic_ns();
         let incidents = watcher.incidents();
-        let due = watcher.due(now, 2_000);
+        let mut due = watcher.due(now, 2_000);
+        due.extend(watcher.due_tree(now));
         let trees = due.iter().filter(|due| due.depth == Depth::Below);
         for tree in trees {
             scan(&mut handles, &path_of(&tree.key));
