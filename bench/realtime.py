@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Realtime detection: lost names in a storm, delays, attribution, idle load, and the cost for others.
+"""Realtime detection: lost names in a storm, delays, also beside floods, attribution, idle load, and the
+cost for others.
 
 Prints a table and writes results/realtime.json. A plain inotify reader watches the same storm, with
 a pause of 500 ms between its reads.
 
-usage: realtime.py [storm] [latency] [who] [idle] [overhead]   (none: all; QUICK=1 for a short one)
+usage: realtime.py [storm] [latency] [flood] [who] [idle] [overhead]   (none: all; QUICK=1 for a short one)
 HOLDFAST_BIN names another binary than the release build. Needs root.
 """
 
@@ -56,9 +57,11 @@ class Up:
         self.data, self.tree = os.path.join(base, "data"), os.path.join(base, "tree")
         os.makedirs(self.tree, exist_ok=True)
 
-    def start(self):
+    def start(self, others=()):
         words = [BINARY, "up", "--data", self.data, "--watch", self.tree, "--api", "127.0.0.1:0"]
         words += ["--plain-http", "--scan-interval", "1h"]
+        for path in others:
+            words += ["--watch", path]
         env = dict(os.environ, HOLDFAST_ADMIN_PASSWORD="Bench-Password-1")
         log = open(os.path.join(os.path.dirname(self.data), "log"), "w")
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, env=env, text=True)
@@ -273,6 +276,84 @@ def latency(base):
         row(case, "holdfast", "p99_ms", statistics.median(p99), "ms", ROUNDS)
 
 
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+LARGE = "i=0; while [ $i -lt 200 ]; do i=$((i + 1)); truncate -s 1023M s$i; done; while :; do sleep 5; touch s1 s2 s3; done"
+CHURN = "while :; do for i in 0 1 2 3 4 5 6 7 8 9; do echo > c$$-$i; rm c$$-$i; done; done"
+SHORT = "i=0; while :; do i=$((i + 1)); (echo x > p$i); done"
+UNPACK = """
+import os, sys
+for d in range(int(sys.argv[1]) // 100):
+    os.mkdir(f"d{d}")
+    for n in range(100):
+        with open(f"d{d}/f{n}", "w") as file:
+            file.write("x")
+"""
+
+
+def flood(base):
+    """Delays of single changes of root beside floods, and the time until the flood itself is told."""
+    unpacked = 20_000 if QUICK else 200_000
+    floods = {
+        "large files": [NOBODY + ["sh", "-c", LARGE]],
+        "names": [NOBODY + ["sh", "-c", CHURN]] * 2,
+        "short processes": [NOBODY + ["sh", "-c", SHORT]],
+        f"{unpacked} files of root": [["python3", "-c", UNPACK, str(unpacked)]],
+    }
+    for number, (name, commands) in enumerate(floods.items()):
+        folder = os.path.join(base, f"flood{number}")
+        up, other = Up(folder), os.path.join(folder, "other")
+        os.makedirs(other)
+        theirs = os.path.join(up.tree, "theirs")
+        os.makedirs(theirs)
+        os.chmod(theirs, 0o777)
+        for above in (base, folder, up.tree):
+            os.chmod(above, 0o755)
+        up.start([other])
+        up.settle()
+        since, by_root = up.newest(), commands[0][0] == "python3"
+        running = [subprocess.Popen(words, cwd=other if by_root else theirs) for words in commands]
+        closed = {}
+        for n in range(40 if QUICK else 120):
+            time.sleep(0.25)
+            path = os.path.join(up.tree, f"own{n}")
+            writer = subprocess.Popen(["sh", "-c", f"echo x > {path}"])
+            writer.wait()
+            closed[path] = (time.time(), writer.pid)
+        for process in running:
+            process.wait() if by_root else process.kill()
+        ended = time.monotonic()
+        case = f"beside {name}"
+        delay, known = own_delays(up, since, closed)
+        row(case, "holdfast", "p50_ms", delay[len(delay) // 2], "ms", 1)
+        row(case, "holdfast", "p99_ms", delay[len(delay) * 99 // 100], "ms", 1)
+        row(case, "holdfast", "worst_ms", delay[-1], "ms", 1)
+        row(case, "holdfast", "with_writer_share", known / len(closed), "", 1)
+        if name != "large files":
+            up.settle()
+            row(case, "holdfast", "told_after_s", max(0, time.monotonic() - ended - 2), "s", 1)
+        kinds = [item["kind"] for item in up.get("/coverage?limit=500")["affected_items"]]
+        missed = [kind for kind in kinds if kind not in ("baseline", "agent_down")]
+        row(case, "holdfast", "gaps", len(missed), "", 1)
+        up.stop()
+
+
+def own_delays(up, since, closed):
+    """Returns the sorted delays of these changes, and the number of those with their writer."""
+    found, began = {}, time.monotonic()
+    while len(found) < len(closed) and time.monotonic() - began < PATIENCE_S:
+        time.sleep(1)
+        for path in closed.keys() - found.keys():
+            for item in up.get(f"/changes?file={path}&since={since}")["affected_items"]:
+                found[path] = item
+    assert len(found) == len(closed), f"{len(closed) - len(found)} changes were not reported"
+    delay, known = [], 0
+    for path, (at, pid) in closed.items():
+        received = found[path]["received"].replace("Z", "+00:00")
+        delay.append((datetime.fromisoformat(received).timestamp() - at) * 1000)
+        known += (found[path].get("process") or {}).get("pid") == pid
+    return sorted(delay), known
+
+
 def who(base):
     count = 100 if QUICK else 1_000
     up = Up(os.path.join(base, "who")).start()
@@ -435,7 +516,7 @@ def machine():
 
 
 def main():
-    cases = {"storm": storm, "latency": latency, "who": who, "idle": idle, "overhead": overhead}
+    cases = {"storm": storm, "latency": latency, "flood": flood, "who": who, "idle": idle, "overhead": overhead}
     wanted = sys.argv[1:] or list(cases)
     base = tempfile.mkdtemp()
     try:

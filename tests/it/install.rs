@@ -125,6 +125,28 @@ fn value<'a>(unit: &'a str, key: &str) -> &'a str {
     unit.lines().find_map(|line| line.strip_prefix(&key)).unwrap_or_else(|| panic!("no {key}"))
 }
 
+/// Memory of an agent with 196,000 names of 200 bytes that wait, as it was measured.
+const NAMES_BYTES: u64 = 483 << 20;
+/// Memory of a notification that waits in the kernel, with its name.
+const NOTIFICATION_BYTES: u64 = 200;
+
+#[test]
+fn memory_limits_of_the_agents_unit_leave_room_for_a_flood() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let unit = fs::read_to_string(here.join("packaging/holdfast-agent.service")).unwrap();
+    let bytes = |key: &str| {
+        let (number, unit) = value(&unit, key).split_at(value(&unit, key).len() - 1);
+        let shift = if unit == "G" { 30 } else { 20 };
+        number.parse::<u64>().unwrap() << shift
+    };
+    let config = fs::read_to_string(here.join("src/config/agent.default.toml")).unwrap();
+    let waiting = config.lines().find_map(|line| line.strip_prefix("notifications_max = "));
+    let waiting: u64 = waiting.unwrap().trim().parse().unwrap();
+    let needed = NAMES_BYTES + waiting * NOTIFICATION_BYTES;
+    assert!(needed < bytes("MemoryHigh"), "{needed} bytes");
+    assert!(bytes("MemoryHigh") < bytes("MemoryMax"));
+}
+
 /// In the unit /etc is read-only, so the file that `PUT /manager/configuration` replaces must be
 /// elsewhere.
 #[test]

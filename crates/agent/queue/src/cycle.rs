@@ -218,7 +218,8 @@ impl Inner {
             apply_answer(txn, id, lease, skipped)
         })?;
         self.set_head(id, &head);
-        self.upkeep(writer, 0);
+        drop(guard);
+        self.give_back();
         Ok(outcome)
     }
 

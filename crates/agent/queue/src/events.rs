@@ -95,7 +95,8 @@ impl Inner {
                 .prepare_cached("DELETE FROM event WHERE seq BETWEEN ?1 AND ?2")?
                 .execute((first.seq as i64, last.seq as i64))
         })?;
-        self.upkeep(writer, 0);
+        drop(guard);
+        self.give_back();
         Ok(removed as u64)
     }
 }

@@ -31,6 +31,8 @@ const GAPS_KEPT_MAX: usize = 1000;
 const UNUSED_PAGES_MIN: i64 = 1024;
 /// Pages given back at a time, so that writers do not wait long.
 const VACUUM_PAGES_PER_STEP: u32 = 2048;
+/// Steps after one acknowledgement: 1 GiB with pages of 4 KiB.
+const VACUUM_STEPS: u32 = 128;
 /// The log's size is checked this many times while it grows by its limit.
 const LOG_LOOKS_PER_LIMIT: u64 = 4;
 
@@ -38,8 +40,7 @@ impl Inner {
     /// Adds `written` bytes, and checks the limits once enough was written. A failure is only
     /// logged, because it does not affect what was committed before.
     pub(crate) fn upkeep(&self, writer: &mut Writer, written: u64) {
-        // A removal counts as one byte, because it makes space that can be given back.
-        writer.written_bytes += written.max(1);
+        writer.written_bytes += written;
         if writer.written_bytes < LOOK_AFTER_BYTES.min(self.options.byte_limit / 32) {
             return;
         }
@@ -77,12 +78,28 @@ impl Inner {
             let target = self.options.byte_limit / 100 * DROP_TO_PERCENT;
             self.drop_events(writer, used, used - target)?;
         }
-        let size = Size::of(&writer.conn).map_err(|e| self.classify("measure", e))?;
-        if size.unused > UNUSED_PAGES_MIN && size.unused > size.pages / 4 {
-            vacuum(&writer.conn, VACUUM_PAGES_PER_STEP)
-                .map_err(|e| self.classify("give back space", e))?;
-        }
         Ok(())
+    }
+
+    /// Gives unused pages back to the file system while they are more than half of the file: after a
+    /// flood whose events were acknowledged. Writers get the lock between two steps. A failure is
+    /// only logged.
+    pub(crate) fn give_back(&self) {
+        for _ in 0..VACUUM_STEPS {
+            let mut guard = self.writer.lock();
+            let Some(writer) = guard.as_mut() else { return };
+            let given = Size::of(&writer.conn).and_then(|size| {
+                let is_much = size.unused > UNUSED_PAGES_MIN && size.unused > size.pages / 2;
+                is_much.then(|| vacuum(&writer.conn, VACUUM_PAGES_PER_STEP)).transpose()
+            });
+            match given.map_err(|e| self.classify("give back space", e)) {
+                Ok(Some(())) => {}
+                Ok(None) => return,
+                Err(error) => {
+                    return tracing::warn!(path = %self.path.display(), %error, "unused space");
+                }
+            }
+        }
     }
 
     /// Drops the oldest events until about `excess` bytes are free, and appends a coverage event in
