@@ -155,8 +155,10 @@ impl Describer {
     }
 
     fn add_image(&self, info: &mut ProcessInfo, image: &Image, command_line_bytes: usize) {
-        let command_line = mask::command_line(&image.arguments, &self.patterns);
-        info.command_line = printable(&command_line, command_line_bytes);
+        // A program may make thousands of changes, and is an ancestor of others that do.
+        let command_line =
+            image.command_line.get_or_init(|| mask::command_line(&image.arguments, &self.patterns));
+        info.command_line = printable(command_line, command_line_bytes);
         info.working_directory = path(&image.working_directory);
     }
 

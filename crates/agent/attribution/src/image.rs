@@ -1,7 +1,7 @@
 //! Images: a program that a process runs, from one exec to the next.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Identity of a file's content: an executable that was replaced or rewritten has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,6 +41,8 @@ pub struct Image {
     pub container: String,
     /// Digest of the path of the control group, which is that of a login session or service.
     pub control_group: u64,
+    /// The arguments as text, with secrets masked; computed when they are first reported.
+    pub command_line: OnceLock<String>,
     /// Time at which `/proc` had been read, nanoseconds of `CLOCK_MONOTONIC`.
     pub read_ns: u64,
     /// True if a later message showed that `/proc` may have described the next image already.

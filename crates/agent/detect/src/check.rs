@@ -68,6 +68,16 @@ impl Targeted {
     }
 }
 
+/// Returns the number of operations that are committed together. A move is recognized only within
+/// them. One tree alone is no part of a move; a large one is committed in parts, so that what is
+/// checked in its middle does not wait for one long commit.
+pub(crate) fn operations_together(checks: &[Check]) -> usize {
+    match checks {
+        [tree] if tree.depth != Depth::Name => limits::BATCH_OPS,
+        _ => limits::MOVE_OPS,
+    }
+}
+
 /// Runs the checks and commits what they found. Checks outside all roots are skipped.
 pub(crate) fn run(cx: &mut Context<'_>, checks: &[Check]) -> Result<CheckReport, ScanError> {
     let began = cx.clock.monotonic();

@@ -61,7 +61,7 @@ impl Walk<'_, '_> {
         let mut none = NoChecks;
         let mut inner = Context {
             baseline: &mut *self.cx.baseline,
-            writer: Writer::once(self.cx.writer.sink(), limits::MOVE_OPS),
+            writer: Writer::once(self.cx.writer.sink(), check::operations_together(&checks)),
             pool: ReadPool::new(self.cx.reader_count, false, Arc::clone(&readers)),
             readers,
             handles: &mut *self.cx.handles,

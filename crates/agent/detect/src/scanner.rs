@@ -245,7 +245,7 @@ impl Scanner {
         gaps.begin_scan();
         let mut cx = Context {
             baseline: &mut *ports.baseline,
-            writer: Writer::once(&mut *ports.sink, limits::MOVE_OPS),
+            writer: Writer::once(&mut *ports.sink, check::operations_together(checks)),
             pool: ReadPool::new(self.options.readers, false, Arc::clone(&readers)),
             readers,
             handles: &mut *ports.handles,

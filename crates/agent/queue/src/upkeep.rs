@@ -7,6 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use model::{Coverage, CoverageKind, EventBody};
+use parking_lot::MutexGuard;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::error::QueueError;
@@ -30,9 +31,9 @@ const GAPS_KEPT_MAX: usize = 1000;
 /// Unused pages up to which none are given back.
 const UNUSED_PAGES_MIN: i64 = 1024;
 /// Pages given back at a time, so that writers do not wait long.
-const VACUUM_PAGES_PER_STEP: u32 = 2048;
+const VACUUM_PAGES_PER_STEP: u32 = 512;
 /// Steps after one acknowledgement: 1 GiB with pages of 4 KiB.
-const VACUUM_STEPS: u32 = 128;
+const VACUUM_STEPS: u32 = 512;
 /// The log's size is checked this many times while it grows by its limit.
 const LOG_LOOKS_PER_LIMIT: u64 = 4;
 
@@ -93,7 +94,8 @@ impl Inner {
                 is_much.then(|| vacuum(&writer.conn, VACUUM_PAGES_PER_STEP)).transpose()
             });
             match given.map_err(|e| self.classify("give back space", e)) {
-                Ok(Some(())) => {}
+                // A commit that waits comes first.
+                Ok(Some(())) => MutexGuard::unlock_fair(guard),
                 Ok(None) => return,
                 Err(error) => {
                     return tracing::warn!(path = %self.path.display(), %error, "unused space");

@@ -27,6 +27,8 @@
 pub const NAMES_OF_A_ROUND: usize = 128;
 /// An interrupted check goes on for at least the time of the interruption divided by this.
 pub const PAUSE_SHARE: u64 = 3;
+/// Longest time for which an interrupted check goes on while names wait, nanoseconds.
+const PAUSE_MAX_NS: u64 = 250_000_000;
 /// Checks in the middle of each other: names in a tree, in a scan or a large file or another tree.
 const NESTED_MAX: usize = 2;
 
@@ -47,6 +49,7 @@ use std::sync::Arc;
 use detect::{CheckReport, Deferred, DueChecks, Interrupt};
 use env::clock::Clock;
 use model::notification::Detection;
+use model::path::is_at_or_below;
 use model::{Check, Coverage, CoverageKind, Depth, DueCheck, EventBody, ItemKey, Notices, Writer};
 use watch::{Handles, Incident, IncidentKind, Watcher, monotonic_ns};
 
@@ -106,10 +109,9 @@ pub struct Realtime {
     watcher: Watcher,
     attribution: Attributed,
     pace: NameRate,
-    /// The entries whose check is running. The later ones run in the middle of the earlier.
-    running: Vec<HashMap<ItemKey, DueCheck>>,
-    /// Start of the last check in the middle of another, nanoseconds of `CLOCK_MONOTONIC`.
-    interrupted_ns: u64,
+    /// The entries whose check is running, with its beginning in nanoseconds of `CLOCK_MONOTONIC`. The
+    /// later ones run in the middle of the earlier.
+    running: Vec<(u64, HashMap<ItemKey, DueCheck>)>,
     /// Time until which what was interrupted goes on.
     resumed_until_ns: u64,
     held: HeldNames,
@@ -139,7 +141,6 @@ impl Realtime {
             watcher: Watcher::start(watch)?,
             pace: NameRate::new(options.checks_per_second, monotonic_ns()),
             running: Vec::new(),
-            interrupted_ns: 0,
             resumed_until_ns: 0,
             held: HeldNames::new(&options.packages_root),
             deferred: DeferredNames::default(),
@@ -217,18 +218,19 @@ impl Realtime {
     fn begin(&mut self, due: Vec<DueCheck>, now: u64, released_max: usize) -> Vec<Check> {
         let by_dpkg = |writers: &[Writer]| explain::is_by_dpkg(&self.attribution.resolve(writers));
         let due = self.held.filter(due, now, released_max, &by_dpkg);
+        // Names that were deferred have been counted.
+        self.pace.spend(due.len());
         let due = self.deferred.release(due, now);
         if due.is_empty() {
             return Vec::new();
         }
-        self.pace.spend(due.len());
         let now_us = self.clock.now_us();
         let not_before_us = |due: &DueCheck| self.scanned.not_before_us(&due.notices, now_us);
         let boot_us = now_us.saturating_sub(now / 1_000);
         let as_check = |due| as_check(due, &self.attribution, not_before_us(due), boot_us);
         let running: HashMap<_, _> = due.into_iter().map(|due| (due.key.clone(), due)).collect();
         let checks = running.values().map(as_check).collect();
-        self.running.push(running);
+        self.running.push((now, running));
         checks
     }
 
@@ -240,7 +242,7 @@ impl Realtime {
     /// Takes the outcome of the checks that began last.
     pub fn checked(&mut self, report: &CheckReport) {
         let now = monotonic_ns();
-        let mut running = self.running.pop().unwrap_or_default();
+        let (_, mut running) = self.running.pop().unwrap_or_default();
         self.status.add(running.values(), report, self.clock.now_us());
         self.close_incidents(&running, report.counts.changes());
         for key in &report.unsettled {
@@ -253,6 +255,10 @@ impl Realtime {
         }
         for Deferred { directory, names } in &report.deferred {
             let names = names.iter().filter_map(|name| running.remove(name));
+            if self.is_within_a_running_tree(directory) {
+                names.for_each(|due| self.watcher.recheck(due));
+                continue;
+            }
             self.deferred.add(directory.clone(), names.collect(), now);
             self.watcher.recheck(DueCheck::name(directory.clone()));
         }
@@ -262,6 +268,15 @@ impl Realtime {
         for check in &report.large {
             self.large.push(check.clone(), now);
         }
+    }
+
+    /// Returns true if a tree that contains the directory is being compared: these checks ran in its
+    /// middle.
+    fn is_within_a_running_tree(&self, directory: &ItemKey) -> bool {
+        let mut running = self.running.iter().flat_map(|(_, running)| running.values());
+        running.any(|due| {
+            due.depth == Depth::Below && is_at_or_below(&directory.path(), &due.key.path())
+        })
     }
 
     /// Reports the incidents whose roots were checked completely, root by root.
@@ -281,7 +296,7 @@ impl Realtime {
 
     /// Returns the entries of checks that failed to the watcher.
     pub fn failed(&mut self) {
-        for (_, due) in self.running.drain(..).flatten() {
+        for (_, due) in self.running.drain(..).flat_map(|(_, running)| running) {
             self.watcher.recheck(due);
         }
     }
@@ -331,7 +346,6 @@ impl Interrupt for Realtime {
         if self.running.len() > NESTED_MAX || now < self.resumed_until_ns {
             return DueChecks::default();
         }
-        self.interrupted_ns = now;
         let names = self.due_names();
         // What runs in the middle of a tree and of another one cannot be interrupted again.
         if !names.is_empty() || self.running.len() == NESTED_MAX {
@@ -341,10 +355,11 @@ impl Interrupt for Realtime {
     }
 
     fn checked(&mut self, report: CheckReport) {
+        let began_ns = self.running.last().map_or(0, |(began_ns, _)| *began_ns);
         Self::checked(self, &report);
         let now = monotonic_ns();
-        let took = now.saturating_sub(self.interrupted_ns);
-        self.resumed_until_ns = now.saturating_add(took / PAUSE_SHARE);
+        let pause = (now.saturating_sub(began_ns) / PAUSE_SHARE).min(PAUSE_MAX_NS);
+        self.resumed_until_ns = now.saturating_add(pause);
     }
 }
 
