@@ -329,3 +329,22 @@ fn change_does_not_wait_for_the_tree_of_another_user() {
     let first = is_last_of_a_flood_reported_first("realtime-tree", flood, "theirs/d/s9/f100");
     assert_ne!(first, Some(true));
 }
+
+#[test]
+fn stop_does_not_wait_for_the_end_of_a_flood() {
+    let Some(place) = Place::new("realtime-stop") else { return };
+    let (running, api) = place.up();
+    // While the large files are read, the names fill the queue of commands.
+    let files = "for i in $(seq 200); do truncate -s 1023M large$i; done; \
+                 i=0; while :; do i=$((i + 1)); echo x > f$i; sleep 0.01; done";
+    let mut flood =
+        Command::new("sh").args(["-c", files]).current_dir(&place.tree).spawn().unwrap();
+    eventually("the flood has begun", || {
+        let number = told(&api).len();
+        if number > 100 { Ok(()) } else { Err(number.to_string()) }
+    });
+    let stopped = running.stop();
+    flood.kill().unwrap();
+    flood.wait().unwrap();
+    assert_eq!(stopped, 0);
+}

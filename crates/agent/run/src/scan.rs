@@ -164,7 +164,8 @@ impl Scanning {
         self.allow_checks();
         let mut due = self.plan_scan();
         let mut look = Instant::now() + self.packages.interval();
-        loop {
+        // `Stop` does not reach a channel that is full.
+        while !self.shared.cancel.is_cancelled() {
             self.note_alive();
             self.sink.explainer().tidy();
             self.run_due_checks();
@@ -195,9 +196,6 @@ impl Scanning {
                 }
             }
             self.allow_checks();
-            if self.shared.cancel.is_cancelled() {
-                break;
-            }
             due = self.plan_scan();
         }
         self.report_transients(true);
