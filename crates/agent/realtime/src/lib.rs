@@ -2,9 +2,9 @@
 //! results.
 //!
 //! A [`Realtime`] belongs to the thread that scans, which is the only one that writes observations.
-//! The thread asks for [`Realtime::due_checks`], runs them with [`detect::Scanner::check`], and
-//! returns the report. In the middle of a scan the scanner does the same through
-//! [`detect::Interrupt`].
+//! The thread asks for [`Realtime::due_names`] and [`Realtime::due_tree`], runs them with
+//! [`detect::Scanner::check`], and returns the report. In the middle of a scan, and of these checks,
+//! the scanner does the same through [`detect::Interrupt`].
 //!
 //! **Nothing is lost.** A name is taken from the watcher only when it is checked. If the check
 //! fails, the name returns to the watcher; if the agent is killed before the commit, the restart
@@ -190,13 +190,6 @@ impl Realtime {
     /// [`Realtime::failed`].
     pub fn due_names(&mut self) -> Vec<Check> {
         let now = monotonic_ns();
-        for incident in self.watcher.incidents() {
-            if incident.kind == IncidentKind::LimitReached {
-                self.gaps.extend(gaps_of(&incident, None));
-            } else {
-                self.incidents.push(incident);
-            }
-        }
         let names_max = self.pace.allowance(now).min(NAMES_OF_A_ROUND);
         if names_max == 0 {
             return Vec::new();
@@ -216,6 +209,14 @@ impl Realtime {
 
     /// Begins the checks of due entries, except those that are held.
     fn begin(&mut self, due: Vec<DueCheck>, now: u64, released_max: usize) -> Vec<Check> {
+        // After the entries were taken: the incident of a root that is among them is known.
+        for incident in self.watcher.incidents() {
+            if incident.kind == IncidentKind::LimitReached {
+                self.gaps.extend(gaps_of(&incident, None));
+            } else {
+                self.incidents.push(incident);
+            }
+        }
         let by_dpkg = |writers: &[Writer]| explain::is_by_dpkg(&self.attribution.resolve(writers));
         let due = self.held.filter(due, now, released_max, &by_dpkg);
         // Names that were deferred have been counted.
