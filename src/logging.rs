@@ -22,7 +22,7 @@ use crate::cli::LogFormat;
 const PARTS: &[&str] = &[
     "api", "attribution", "budget", "client", "codec", "commit", "control", "detect",
     "dirty", "env", "explain", "folder", "holdfast", "host", "ingest", "inspect", "journal", "link", "listener", "model", "observe",
-    "page", "prometheus_api", "promql", "promql_syntax", "query", "queue", "readers", "realtime", "registry", "replication", "rest", "run", "scan", "security", "series", "series_tools", "service", "sessions",
+    "page", "prometheus_api", "promql", "promql_syntax", "query", "queue", "readers", "realtime", "registry", "replication", "rest", "rules", "run", "scan", "security", "series", "series_tools", "service", "sessions",
     "settings", "sigma", "silence", "sqlite", "state", "sync", "telemetry", "watch", "writers",
     "h2", "hyper", "hyper_util", "reqwest", "rustls", "tower",
 ];
