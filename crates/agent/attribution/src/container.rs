@@ -12,7 +12,7 @@ pub(crate) fn id(cgroup: &str) -> Option<String> {
     cgroup.lines().find_map(|line| of_path(line.splitn(3, ':').nth(2)?))
 }
 
-/// Returns a digest of the text of `/proc/PID/cgroup`, which tells services apart.
+/// Returns a digest of the text of `/proc/PID/cgroup`. Different services have different digests.
 pub(crate) fn digest(cgroup: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     cgroup.hash(&mut hasher);

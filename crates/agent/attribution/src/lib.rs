@@ -141,7 +141,7 @@ impl Attribution {
         writers.iter().map(|writer| self.describe(writer, passed)).collect()
     }
 
-    /// Returns a function that tells the origin of a process as the table has it, without waiting for
+    /// Returns a function that looks up the origin of a process in the table. It does not wait for
     /// messages that are still to come.
     pub fn origins(&self) -> impl Fn(u32) -> Option<Origin> + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);

@@ -52,8 +52,8 @@ impl Targeted {
         let (_, seen) = above.max_by_key(|(top, _)| top.len())?;
         let mut seen = Detection::clone(seen);
         let moved_after_ns = seen.moved_after_us.take()?.saturating_mul(1_000);
-        // What changed before the move came along. What changed since may have been made there by
-        // another process: subdirectories are not watched before this check.
+        // An item that changed before the move came with its directory. Another process may have made
+        // one that changed later: subdirectories are not watched before this check.
         let settled_ns = limits::CTIME_STEP.as_nanos() as u64;
         let is_older = |now: &Observation| {
             u64::try_from(now.ctime_ns).is_ok_and(|ctime| ctime + settled_ns < moved_after_ns)

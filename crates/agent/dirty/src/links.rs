@@ -110,7 +110,7 @@ impl Tracker {
 
     /// Applies a notification of a file to the links that are not known by a name yet.
     pub(crate) fn apply_to_links(&mut self, file: &[u8], created: bool, noted: &NotificationInfo) {
-        // What happens to the link does not happen to the name that is watched.
+        // It concerns the link: the watched name was neither created nor removed nor renamed.
         let noted = NotificationInfo { created: false, removed: false, moved: false, ..*noted };
         if let Some((_, _, kept)) = self.new_links.waiting.get_mut(file) {
             if kept.len() < NOTED_MAX {

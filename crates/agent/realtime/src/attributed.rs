@@ -38,7 +38,7 @@ impl Attributed {
         }
     }
 
-    /// Returns the function that tells whose turn a name is in.
+    /// Returns the function by which the watcher assigns names to the queues of their users.
     pub(crate) fn origins(&self) -> Option<OriginLookup> {
         match self {
             Self::By(attribution) => Some(OriginLookup(Arc::new(attribution.origins()))),

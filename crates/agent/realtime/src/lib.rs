@@ -14,8 +14,8 @@
 //! **dpkg.** While a transaction of dpkg runs, names that only it changed are held back until it
 //! ends, at most [`explain::limits::HOLD_MAX`].
 //!
-//! **Turns.** Users, their sessions and the watched roots have turns, [`NAMES_OF_A_ROUND`] names in all
-//! at a time. A tree or a large file may take long: names and other trees are checked in its middle,
+//! **Fairness.** Users, their sessions and the watched roots take turns. A round has at most
+//! [`NAMES_OF_A_ROUND`] names. A tree or a large file may take long: names and other trees are checked in its middle,
 //! and while they wait it gets a quarter of the time ([`PAUSE_SHARE`]).
 //!
 //! **Limits.** At most [`RealtimeOptions::checks_per_second`] names are checked in a second; more
@@ -23,7 +23,7 @@
 //! [`detect::limits::LARGE_BYTES`] is read when nothing else is due, and again no sooner than after
 //! [`REREAD_FACTOR`] times the duration of its last reading.
 
-/// Most names checked before the next ones have their turn.
+/// Most names checked in one round.
 pub const NAMES_OF_A_ROUND: usize = 128;
 /// An interrupted check goes on for at least the time of the interruption divided by this.
 pub const PAUSE_SHARE: u64 = 3;
@@ -348,7 +348,7 @@ impl Interrupt for Realtime {
             return DueChecks::default();
         }
         let names = self.due_names();
-        // What runs in the middle of a tree and of another one cannot be interrupted again.
+        // A tree in the middle of another one is interrupted by names only, which are not interrupted.
         if !names.is_empty() || self.running.len() == NESTED_MAX {
             return names.into();
         }

@@ -79,7 +79,7 @@ fn add_gaps(roots: &mut Vec<WatchedRoot>, gaps: &[Gap]) {
     }
 }
 
-/// Describes a path that does not exist yet. If there are notifications, they tell of its creation.
+/// Describes a path that does not exist yet. Its creation is notified if there are notifications.
 fn set_absent(root: &mut WatchedRoot, reason: &str, notified: bool) {
     root.reason = reason.into();
     if notified {

@@ -106,7 +106,7 @@ pub struct Detection {
     /// True if the item was created and removed.
     pub is_transient: bool,
     /// A time before the item was renamed, from or to its name, by its only writer, microseconds
-    /// since the epoch. What a directory contains is moved along by the same writer.
+    /// since the epoch. The same writer moved everything in the directory.
     pub moved_after_us: Option<u64>,
     /// The writers. Empty if processes are not attributed here.
     pub actors: Vec<Actor>,
