@@ -39,10 +39,7 @@ pub fn add_notices(into: &mut Notices, other: &Notices) {
     for writer in &other.writers {
         add_writer(into, *writer);
     }
-    for writer in &other.writers_below {
-        add_writer_below(into, *writer);
-    }
-    into.more_below |= other.more_below;
+    into.others_below |= other.others_below;
     into.more_writers = into.more_writers.saturating_add(other.more_writers);
 }
 
@@ -50,34 +47,21 @@ pub fn add_notices(into: &mut Notices, other: &Notices) {
 pub(crate) fn add_notice_below(notices: &mut Notices, noted: &NotificationInfo) {
     let below = NotificationInfo { created: false, removed: false, moved: false, ..*noted };
     add_notice(notices, &NotificationInfo { writer: None, ..below });
-    if let Some(writer) = noted.writer {
-        add_writer_below(notices, writer);
-    }
+    notices.others_below |= noted.writer.is_some_and(|writer| is_other(notices, writer));
 }
 
 /// Adds the notices of a name below.
 pub(crate) fn add_notices_below(into: &mut Notices, below: &Notices) {
+    let others = below.others_below
+        || below.more_writers > 0
+        || below.writers.iter().any(|writer| is_other(into, *writer));
     let Notices { first_us, last_us, count, .. } = *below;
     add_notices(into, &Notices { first_us, last_us, count, ..Notices::default() });
-    for writer in below.writers.iter().chain(&below.writers_below) {
-        add_writer_below(into, *writer);
-    }
-    into.more_below |= below.more_below || below.more_writers > 0;
+    into.others_below |= others;
 }
 
-fn add_writer_below(notices: &mut Notices, writer: Writer) {
-    let Notices { writers, writers_below, more_below, .. } = notices;
-    if writers.iter().any(|known| known.pid == writer.pid) {
-        return;
-    }
-    if let Some(known) = writers_below.iter_mut().find(|known| known.pid == writer.pid) {
-        known.from_ns = known.from_ns.min(writer.from_ns);
-        known.to_ns = known.to_ns.max(writer.to_ns);
-    } else if writers_below.len() < WRITERS_MAX {
-        writers_below.push(writer);
-    } else {
-        *more_below = true;
-    }
+fn is_other(notices: &Notices, writer: Writer) -> bool {
+    !notices.writers.iter().any(|known| known.pid == writer.pid)
 }
 
 fn add_writer(notices: &mut Notices, writer: Writer) {

@@ -64,10 +64,13 @@ impl HeldNames {
                 due.depth = due.depth.max(held.due.depth);
                 add_notices(&mut due.notices, &held.due.notices);
             }
+            let Notices { writers, more_writers, others_below, .. } = &due.notices;
             let hold = holder.is_some()
+                && *more_writers == 0
+                && !others_below
                 && !is_over(since_ns, now_ns)
                 && self.names.len() < HELD_MAX
-                && is_only_by(&due.notices, is_by_dpkg);
+                && is_by_dpkg(writers);
             if hold {
                 self.names.insert(due.key.clone(), HeldName { since_ns, holder, due });
             } else {
@@ -117,13 +120,6 @@ impl HeldNames {
     }
 }
 
-/// Returns true if all processes that changed a name, or what is below it, are known and are dpkg's.
-fn is_only_by(notices: &Notices, is_by_dpkg: &dyn Fn(&[Writer]) -> bool) -> bool {
-    let Notices { writers, writers_below, more_writers, more_below, .. } = notices;
-    let all = [writers.as_slice(), writers_below].concat();
-    *more_writers == 0 && !more_below && is_by_dpkg(&all)
-}
-
 fn is_over(since_ns: u64, now_ns: u64) -> bool {
     now_ns.saturating_sub(since_ns) >= HOLD_MAX.as_nanos() as u64
 }
@@ -145,20 +141,6 @@ mod tests {
         let mut held = HeldNames::new(Path::new("/none"));
         let ready = held.filter(vec![due("a", 1, 5)], 10, 100, &|_| true);
         assert_eq!((ready.len(), held.len()), (1, 0));
-    }
-
-    #[test]
-    fn directory_is_held_only_if_all_below_is_by_dpkg() {
-        let mut directory = due("new", 1, 5).notices;
-        let by_dpkg: &dyn Fn(&[Writer]) -> bool = &|writers| writers.iter().all(|w| w.pid < 3);
-        assert!(is_only_by(&directory, by_dpkg));
-        directory.writers_below = due("x", 2, 5).notices.writers;
-        assert!(is_only_by(&directory, by_dpkg), "a script of the package");
-        directory.writers_below.extend(due("y", 3, 5).notices.writers);
-        assert!(!is_only_by(&directory, by_dpkg), "another process");
-        directory.writers_below.pop();
-        directory.more_below = true;
-        assert!(!is_only_by(&directory, by_dpkg));
     }
 
     #[test]

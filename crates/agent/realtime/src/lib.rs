@@ -369,9 +369,7 @@ impl Interrupt for Realtime {
 fn as_check(due: &DueCheck, attribution: &Attributed, not_before_us: u64, boot_us: u64) -> Check {
     let notices = &due.notices;
     let moved_after_us = match notices.writers.as_slice() {
-        [writer]
-            if notices.moved && notices.more_writers == 0 && notices.writers_below.is_empty() =>
-        {
+        [writer] if notices.moved && notices.more_writers == 0 && !notices.others_below => {
             Some(boot_us + writer.from_ns / 1_000)
         }
         _ => None,

@@ -48,10 +48,8 @@ pub struct Notices {
     pub writers: Vec<Writer>,
     /// Number of different processes that are not in `writers`.
     pub more_writers: u32,
-    /// The first few other processes that changed names below it, which the same check covers.
-    pub writers_below: Vec<Writer>,
-    /// True if further ones did.
-    pub more_below: bool,
+    /// True if other processes changed names below it, which the same check covers.
+    pub others_below: bool,
 }
 
 /// Extent of a check.
