@@ -24,6 +24,8 @@ import threading
 import time
 from datetime import datetime
 
+import commands
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BINARY = os.environ.get("HOLDFAST_BIN", os.path.join(HERE, "../target/release/holdfast"))
 QUICK = os.environ.get("QUICK", "0") != "0"
@@ -161,9 +163,10 @@ class Agent:
             fields = stat.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def resident_mb(self):
+    def memory_mb(self, name):
+        """Returns a size of `/proc/PID/status`, such as VmRSS, in MB."""
         with open(f"/proc/{self.process.pid}/status") as status:
-            kib = [line for line in status if line.startswith("VmRSS:")][0].split()[1]
+            kib = [line for line in status if line.startswith(f"{name}:")][0].split()[1]
         return int(kib) * 1024 / 1e6
 
 
@@ -355,33 +358,82 @@ def own_delays(up, since, closed):
 
 
 def who(base):
-    count = 100 if QUICK else 1_000
-    up = Up(os.path.join(base, "who")).start()
-    since = up.newest()
-    expected = {}
-    for n in range(count):
-        name = os.path.join(up.tree, f"w{n}")
-        process = subprocess.Popen(["touch", name])
-        process.wait()
-        expected[name] = process.pid
-    up.settle(since + count)
-    known = wrong = ambiguous = 0
-    for item in up.changes(since):
-        process = item.get("process")
-        if item["path"] not in expected or process is None:
-            continue
-        if process["pid"] != expected[item["path"]]:
-            wrong += 1
-            continue
-        known += 1
-        executable = process.get("executable", "")
-        ambiguous += executable == ""
-        wrong += executable != "" and not executable.endswith("touch")
-    up.stop()
-    case = f"who {count} processes"
-    row(case, "holdfast", "attributed_share", known / count, "", 1)
-    row(case, "holdfast", "ambiguous_share", ambiguous / count, "", 1)
-    row(case, "holdfast", "wrong", wrong, "", 1)
+    """The program behind commands that a person types, one at a time and in four shells at once."""
+    assert not commands.missing(), f"install {' '.join(commands.missing())}"
+    few = 8 if QUICK else 1
+    for case, shells, rounds in [("who alone", 1, 40 // few), ("who crowd", 4, 32 // few)]:
+        up = Up(os.path.join(base, case.replace(" ", "-")))
+        folders = [os.path.join(up.tree, f"shell{n}") for n in range(shells)]
+        expected = {}
+        for folder in folders:
+            os.makedirs(folder)
+            commands.prepare_folder(folder)
+            for number in range(rounds):
+                for place, (kind, line, program, words) in enumerate(commands.COMMANDS):
+                    target = f"t{number}-{place}"
+                    line = line.format(t=target)
+                    commands.prepare(folder, target, line)
+                    path = os.path.join(folder, commands.target_of(line, target))
+                    expected[path] = (kind, program, words.format(t=target))
+        up.start()
+        up.settle()
+        since = up.newest()
+        typing = [threading.Thread(target=type_all, args=(folder, rounds, shells == 1)) for folder in folders]
+        for thread in typing:
+            thread.start()
+        for thread in typing:
+            thread.join()
+        up.settle(since + len(expected))
+        report_who(case, expected, up.changes(since))
+        up.stop()
+
+
+def type_all(folder, rounds, slowly):
+    shell = commands.Shell(folder)
+    for number in range(rounds):
+        for place, (_, line, _, _) in enumerate(commands.COMMANDS):
+            shell.run(line.format(t=f"t{number}-{place}"))
+            if slowly:
+                time.sleep(0.1)
+    shell.end()
+
+
+def report_who(case, expected, changes):
+    """Counts the changes whose program and arguments are right, and names those that are not."""
+    last = {}
+    for item in reversed(changes):
+        last[item["path"]] = item
+    exact = ambiguous = wrong = absent = more = 0
+    failed = {}
+    for path, (kind, program, words) in expected.items():
+        process = last.get(path, {}).get("process")
+        verdict = verdict_of(process, program, words)
+        exact += verdict == "exact"
+        ambiguous += verdict == "ambiguous"
+        wrong += verdict == "wrong"
+        absent += verdict == "absent"
+        others = {commands.name_of(one["executable"]) for one in (process or {}).get("earlier", [])}
+        more += not others <= commands.EARLIER.get(kind, set())
+        if verdict != "exact":
+            shown = process and [process.get("executable"), process.get("command_line"), process.get("candidates")]
+            failed.setdefault((kind, verdict), []).append((path, shown))
+    for (kind, verdict), found in failed.items():
+        print(f"# {case}: {kind}: {len(found)} {verdict}, such as {found[0]}", file=sys.stderr)
+    row(case, "holdfast", "exact_share", exact / len(expected), "", len(expected))
+    row(case, "holdfast", "ambiguous_share", ambiguous / len(expected), "", len(expected))
+    row(case, "holdfast", "absent_share", absent / len(expected), "", len(expected))
+    row(case, "holdfast", "other_beside_share", more / len(expected), "", len(expected))
+    row(case, "holdfast", "wrong", wrong, "", len(expected))
+
+
+def verdict_of(process, program, words):
+    if process is None:
+        return "absent"
+    if "executable" not in process:
+        candidates = [commands.name_of(one["executable"]) for one in process.get("candidates", [])]
+        return "ambiguous" if program in candidates else "absent" if not candidates else "wrong"
+    right = commands.name_of(process["executable"]) == program
+    return "exact" if right and words in process.get("command_line", "") else "wrong"
 
 
 def idle(base):
@@ -401,7 +453,8 @@ def idle(base):
     used = agent.cpu_s() - before
     case = f"idle {files} files"
     row(case, "agent", "core_share", used / seconds, "", 1)
-    row(case, "agent", "rss_mb", agent.resident_mb(), "MB", 1)
+    row(case, "agent", "rss_mb", agent.memory_mb("VmRSS"), "MB", 1)
+    row(case, "agent", "anonymous_mb", agent.memory_mb("RssAnon"), "MB", 1)
     agent.stop()
     agent.end()
 
@@ -462,13 +515,23 @@ def untar(folder, files):
     return work
 
 
+def execs(_folder, count):
+    """Starts short processes, as a shell script does."""
+
+    def work():
+        subprocess.run(["sh", "-c", f"for n in $(seq {count}); do /bin/true; done"], check=True)
+
+    return work
+
+
 def overhead(base):
     """Work outside the watched paths, on the same file system: agent off and on in turns."""
     agent = Agent(os.path.join(base, "overhead"))
     outside = os.path.join(base, "outside")
     os.makedirs(outside)
     few = 5 if QUICK else 1
-    for name, make, size in [("build", build, 60 // few), ("untar and rm", untar, 20_000 // few)]:
+    cases = [("build", build, 60 // few), ("untar and rm", untar, 20_000 // few), ("execs", execs, 1_500 // few)]
+    for name, make, size in cases:
         work = make(outside, size)
         work()
         walls, cpus, same, shares = [], [], [], []

@@ -20,7 +20,7 @@ use crate::cli::LogFormat;
 /// Log targets that a filter may name: our crates, and dependencies that log connections.
 #[rustfmt::skip] // One name a line would fill a page.
 const PARTS: &[&str] = &[
-    "api", "attribution", "budget", "client", "codec", "commit", "control", "detect",
+    "actor", "api", "attribution", "budget", "client", "codec", "columns", "commit", "control", "detect",
     "dirty", "env", "explain", "folder", "holdfast", "host", "ingest", "inspect", "journal", "link", "listener", "model", "observe",
     "page", "prometheus_api", "promql", "promql_syntax", "query", "queue", "readers", "realtime", "registry", "replication", "rest", "rules", "run", "scan", "security", "series", "series_tools", "service", "sessions",
     "settings", "sigma", "silence", "sqlite", "state", "sync", "telemetry", "watch", "writers",

@@ -113,6 +113,15 @@ export interface UserBody {
   effective?: UserBody;
 }
 
+/** A program that may have made a change. */
+export interface ProgramBody {
+  executable: string;
+  name: string;
+  hash?: { sha256: string };
+  command_line?: string;
+  working_directory?: string;
+}
+
 /** A process, with the one that created it. */
 export interface ProcessBody {
   pid: number;
@@ -123,6 +132,10 @@ export interface ProcessBody {
   hash?: { sha256: string };
   command_line?: string;
   working_directory?: string;
+  /** The programs that come into question, in the order in which the process ran them. */
+  candidates?: ProgramBody[];
+  /** Other programs that the process ran when it made changes before its last one. */
+  earlier?: ProgramBody[];
   parent?: ProcessBody;
 }
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Change } from "../api/types";
-import { lineage, userText, who } from "./actor";
+import { lineage, programRows, userText, who } from "./actor";
 
 const change = (rest: Partial<Change>): Change => ({
   id: "1",
@@ -46,4 +46,23 @@ test("several executables and several processes are not reduced to one", () => {
 test("ancestors follow the process", () => {
   const process = { pid: 7, parent: { pid: 6, parent: { pid: 1 } } };
   expect(lineage(process).map((one) => one.pid)).toEqual([7, 6, 1]);
+});
+
+test("programs of a process come in their order before its ancestors", () => {
+  const program = (name: string) => ({ name, executable: `/bin/${name}` });
+  const process = {
+    pid: 7,
+    candidates: [program("bash"), program("cp")],
+    earlier: [program("sh")],
+    parent: { pid: 1, name: "init" },
+  };
+  const rows = programRows(process).map((row) => [row.pid, row.program.name, row.note]);
+  expect(rows).toEqual([
+    [7, "sh", "perhaps changed it before"],
+    [7, "bash", "comes into question"],
+    [7, "cp", "comes into question"],
+    [1, "init", ""],
+  ]);
+  expect(who(change({ seen: {}, process }))).toBe("bash or cp");
+  expect(programRows({ pid: 7, name: "vim" }).map((row) => row.note)).toEqual([""]);
 });

@@ -1,7 +1,8 @@
 // Who made a change: one line in lists, and the process with its ancestors on the change's page.
 
-import type { Change, ProcessBody } from "../api/types";
-import { certainty, lineage, userText, who } from "../core/actor";
+import type { Change } from "../api/types";
+import { certainty, programRows, userText, who } from "../core/actor";
+import type { ProgramRow } from "../core/actor";
 import { Digest, Path, Safe, Time } from "./text";
 
 /** User and process, or why they are not known. */
@@ -14,27 +15,29 @@ export function Who({ change }: { change: Change }) {
   );
 }
 
-function Process({ process }: { process: ProcessBody }) {
+function Program({ row }: { row: ProgramRow }) {
+  const { pid, note, program } = row;
   return (
     <tr>
-      <td>{process.pid}</td>
+      <td>{pid}</td>
       <td>
-        {process.executable ? (
-          <Path path={process.executable} />
+        {program.executable ? (
+          <Path path={program.executable} />
         ) : (
           <span class="quiet">not known</span>
         )}
-        {process.hash ? (
+        {note === "" ? null : <div class="note">{note}</div>}
+        {program.hash ? (
           <div class="note">
-            <Digest text={process.hash.sha256} />
+            <Digest text={program.hash.sha256} />
           </div>
         ) : null}
       </td>
       <td class="mono">
-        <Safe text={process.command_line ?? ""} />
+        <Safe text={program.command_line ?? ""} />
       </td>
       <td>
-        <Safe text={process.working_directory ?? ""} />
+        <Safe text={program.working_directory ?? ""} />
       </td>
     </tr>
   );
@@ -44,7 +47,7 @@ function Process({ process }: { process: ProcessBody }) {
 export function Writer({ change }: { change: Change }) {
   const { seen, user, process, container } = change;
   if (seen === undefined) return null;
-  const processes = lineage(process);
+  const programs = programRows(process);
   const reasons = (seen.actors ?? []).map((actor) => actor.reason ?? "").filter((r) => r !== "");
   return (
     <section aria-labelledby="writer">
@@ -93,7 +96,7 @@ export function Writer({ change }: { change: Change }) {
           </div>
         ) : null}
       </dl>
-      {processes.length > 0 ? (
+      {programs.length > 0 ? (
         <table class="table" aria-label="Process and its ancestors">
           <thead>
             <tr>
@@ -104,8 +107,8 @@ export function Writer({ change }: { change: Change }) {
             </tr>
           </thead>
           <tbody>
-            {processes.map((one) => (
-              <Process key={one.pid} process={one} />
+            {programs.map((row, number) => (
+              <Program key={number} row={row} />
             ))}
           </tbody>
         </table>

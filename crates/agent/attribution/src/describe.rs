@@ -2,9 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::Arc;
 use std::time::Instant;
 
-use model::{Actor, ActorUser, Attribution, Executable, ProcessInfo, Writer, timestamp};
+use model::{
+    Actor, ActorUser, Attribution, Candidate, Executable, ProcessInfo, Writer, WriterSeen,
+    timestamp,
+};
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
@@ -48,7 +52,9 @@ impl Describer {
         let (attribution, reason) = match finding {
             FindOutcome::Process(found) => {
                 let mut actor = self.process(writer.pid, found);
-                if writer.only_closed && actor.attribution < Attribution::Uncertain {
+                if writer.seen == WriterSeen::OnlyClosing
+                    && actor.attribution < Attribution::Uncertain
+                {
                     actor.attribution = Attribution::Uncertain;
                     actor.reason = self.reason(Reason::OnlyClosed);
                 }
@@ -64,16 +70,10 @@ impl Describer {
     }
 
     fn process(&self, pid: u32, found: &Found) -> Actor {
-        let mut executables = Vec::new();
-        for program in found.images.iter().filter_map(|seen| seen.known_program()) {
-            let executable = executable(program, self.hashes.of(pid, program));
-            if !executables.contains(&executable) {
-                executables.push(executable);
-            }
-        }
+        let mut candidates = self.candidates(pid, &found.images, limits::CANDIDATES_MAX);
         let one_image = found.images.len() == 1 && found.unknown_image.is_none();
         let one_user = found.ids.len() == 1 && found.logins.len() == 1;
-        let (attribution, reason) = match (&found.unknown_image, executables.as_slice()) {
+        let (attribution, reason) = match (&found.unknown_image, candidates.as_slice()) {
             (None, [_]) if one_image && one_user => (Attribution::Exact, String::new()),
             (Some(reason), []) => (Attribution::Unknown, self.reason(*reason)),
             // An image became doubtful between the search and now.
@@ -83,11 +83,11 @@ impl Describer {
         let mut process = self.info(pid, found.start);
         process.is_root = !found.ids.is_empty()
             && found.ids.iter().all(|ids| ids.effective == 0)
-            && found.images.iter().all(|seen| self.is_own_container(seen));
-        if one_image && let (Some(seen), [executable]) = (found.images.first(), &*executables) {
-            process.executable = Some(executable.clone());
+            && found.images.iter().chain(&found.earlier).all(|seen| self.is_own_container(seen));
+        if one_image && let (Some(seen), [candidate]) = (found.images.first(), &*candidates) {
+            process.executable = Some(candidate.executable.clone());
             self.add_image(&mut process, &seen.image, limits::COMMAND_LINE_BYTES_MAX);
-            executables.clear();
+            candidates.clear();
         }
         let login = one(&found.logins);
         let real = distinct(found.ids.iter().map(|ids| ids.real));
@@ -99,7 +99,8 @@ impl Describer {
             attribution,
             reason,
             process: Some(process),
-            executables,
+            executables: candidates,
+            earlier: self.candidates(pid, &found.earlier, limits::EARLIER_MAX),
             ancestors: self.ancestors(found),
             users,
             real_user: one(&real).map(|id| self.user(*id)),
@@ -109,6 +110,26 @@ impl Describer {
             tty: image.map(|image| image.tty.clone()).unwrap_or_default(),
             container_id: image.map(|image| image.container.clone()).unwrap_or_default(),
         }
+    }
+
+    /// Describes at most `most` of the last programs of a process.
+    fn candidates(&self, pid: u32, images: &[Arc<ObservedImage>], most: usize) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        let skipped = images.len().saturating_sub(most);
+        for seen in images.iter().skip(skipped) {
+            let Some(program) = seen.known_program() else { continue };
+            let mut info = ProcessInfo::default();
+            self.add_image(&mut info, &seen.image, limits::ANCESTOR_COMMAND_LINE_BYTES_MAX);
+            let candidate = Candidate {
+                executable: executable(program, self.hashes.of(pid, program)),
+                command_line: info.command_line,
+                working_directory: info.working_directory,
+            };
+            if !candidates.contains(&candidate) {
+                candidates.push(candidate);
+            }
+        }
+        candidates
     }
 
     fn ancestors(&self, found: &Found) -> Vec<ProcessInfo> {
@@ -244,7 +265,7 @@ fn ambiguity(found: &Found, further: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use model::Interval;
 
     use super::*;
     use crate::image::{FileId, Login};
@@ -275,8 +296,9 @@ mod tests {
             let ancestor = Arc::new(Ancestor { pid: u32::MAX, start, image, user: None });
             let found = Found {
                 start,
-                images,
+                images: images.clone(),
                 unknown_image: Some(Reason::ManyImages),
+                earlier: images.clone(),
                 ids: vec![Ids { real: 0, effective: 1 }, Ids { real: 1, effective: 2 }],
                 logins: vec![Login { user: Some(1), session: Some(1) }],
                 ancestors: vec![ancestor; limits::ANCESTORS_MAX].into(),
@@ -284,7 +306,7 @@ mod tests {
                 read_ns: 0,
             };
             let describer = Describer::new(Vec::new());
-            let writer = Writer { pid: 1, from_ns: 0, to_ns: 0, only_closed: false };
+            let writer = Writer::new(1, WriterSeen::Changing, Interval::default());
             let actor = describer.actor(&writer, &FindOutcome::Process(Box::new(found)));
             let bytes = serde_json::to_vec(&actor).unwrap().len();
             assert!(bytes > 30_000 && 9 * bytes < model::limits::DOCUMENT_BYTES_MAX, "{bytes}");

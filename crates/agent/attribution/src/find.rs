@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Origin, Writer};
+use model::{Interval, Origin, Writer, WriterSeen};
 
 use crate::image::{Ancestor, Login, ObservedImage, Start};
 use crate::life::{Life, Phase};
@@ -45,13 +45,16 @@ pub enum FindOutcome {
 #[derive(Debug)]
 pub struct Found {
     pub start: Start,
-    /// Different images in force in the interval whose executable is known.
+    /// Different images in force in the interval of the last change whose executable is known, in
+    /// their order.
     pub images: Vec<Arc<ObservedImage>>,
     /// Reason why a further image is not known.
     pub unknown_image: Option<Reason>,
-    /// Different users in force in the interval; empty if one of them is not known.
+    /// Other known images in force when the process made earlier changes, in their order.
+    pub earlier: Vec<Arc<ObservedImage>>,
+    /// Different users in force in the whole interval; empty if one of them is not known.
     pub ids: Vec<Ids>,
-    /// Different logins in force in the interval; empty if one of them is not known.
+    /// Different logins in force in the whole interval; empty if one of them is not known.
     pub logins: Vec<Login>,
     pub ancestors: Arc<[Arc<Ancestor>]>,
     /// True for each ancestor that ran in the interval, or at its beginning.
@@ -63,11 +66,15 @@ pub struct Found {
 impl Table {
     /// Finds the process of a notification. The table must have passed the writer's interval.
     pub fn find(&self, writer: &Writer) -> FindOutcome {
-        let (from_ns, to_ns) = (writer.from_ns.min(writer.to_ns), writer.to_ns);
         if writer.pid == 0 {
             return FindOutcome::Unknown(Reason::OtherNamespace);
         }
-        let with_delay = from_ns.saturating_sub(limits::CLOSE_DELAY_NS);
+        let Interval { from_ns, to_ns } = writer.whole();
+        let delay_ns = match writer.seen {
+            WriterSeen::Changing => 0,
+            WriterSeen::Closing | WriterSeen::OnlyClosing => limits::CLOSE_DELAY_NS,
+        };
+        let with_delay = from_ns.saturating_sub(delay_ns);
         if let Some((from, to)) = self.losses.within(with_delay, to_ns) {
             return FindOutcome::Uncertain(Reason::Incomplete(from, to));
         }
@@ -80,7 +87,8 @@ impl Table {
         match (in_force.next(), in_force.next()) {
             (None, _) => FindOutcome::Unknown(Reason::Gone),
             (Some(life), None) => {
-                let mut found = find_within(life, with_delay, to_ns);
+                let mut found = Found::of(life, Interval { from_ns: with_delay, to_ns });
+                found.add_images(life, writer, delay_ns);
                 let running = |ancestor: &Arc<Ancestor>| self.is_running(ancestor, with_delay);
                 found.ancestors_running = life.ancestors.iter().map(running).collect();
                 FindOutcome::Process(Box::new(found))
@@ -109,45 +117,75 @@ impl Table {
     }
 }
 
-fn find_within(life: &Life, from_ns: u64, to_ns: u64) -> Found {
-    let mut found = Found {
-        start: life.start,
-        images: Vec::new(),
-        unknown_image: None,
-        ids: Vec::new(),
-        logins: Vec::new(),
-        ancestors: life.ancestors.clone(),
-        ancestors_running: Vec::new(),
-        read_ns: 0,
-    };
-    let (mut ids_known, mut logins_known) = (true, true);
-    let first_ns = life.phases.front().map_or(u64::MAX, |first| first.from_ns);
-    if first_ns > from_ns && first_ns > life.from_ns {
-        found.unknown_image = Some(Reason::ManyImages);
-        (ids_known, logins_known) = (false, false);
-    }
+/// Returns the phases of a process that were in force in an interval.
+fn phases_within(life: &Life, within: Interval) -> impl Iterator<Item = &Phase> {
     let ends = life.phases.iter().skip(1).map(|next| next.from_ns).chain([u64::MAX]);
     let in_force = life.phases.iter().zip(ends);
-    for (phase, _) in in_force.filter(|(p, end_ns)| p.from_ns <= to_ns && *end_ns >= from_ns) {
-        found.add_image(phase);
-        ids_known &= phase.ids.is_some();
-        logins_known &= phase.login.is_some();
-        add(&mut found.ids, phase.ids);
-        add(&mut found.logins, phase.login);
-    }
-    for ids in &life.thread_ids {
-        add(&mut found.ids, Some(*ids));
-    }
-    if !ids_known || life.thread_ids.len() > limits::THREAD_IDS_MAX {
-        found.ids.clear();
-    }
-    if !logins_known {
-        found.logins.clear();
-    }
-    found
+    in_force
+        .filter(move |(phase, end_ns)| phase.from_ns <= within.to_ns && *end_ns >= within.from_ns)
+        .map(|(phase, _)| phase)
+}
+
+/// Returns true if phases of the interval are no longer kept.
+fn is_cut_off(life: &Life, from_ns: u64) -> bool {
+    let first_ns = life.phases.front().map_or(u64::MAX, |first| first.from_ns);
+    first_ns > from_ns && first_ns > life.from_ns
 }
 
 impl Found {
+    /// Returns the users of a process in an interval, without images.
+    fn of(life: &Life, within: Interval) -> Self {
+        let mut found = Self {
+            start: life.start,
+            images: Vec::new(),
+            unknown_image: None,
+            earlier: Vec::new(),
+            ids: Vec::new(),
+            logins: Vec::new(),
+            ancestors: life.ancestors.clone(),
+            ancestors_running: Vec::new(),
+            read_ns: 0,
+        };
+        let known = !is_cut_off(life, within.from_ns);
+        let (mut ids_known, mut logins_known) = (known, known);
+        for phase in phases_within(life, within) {
+            ids_known &= phase.ids.is_some();
+            logins_known &= phase.login.is_some();
+            add(&mut found.ids, phase.ids);
+            add(&mut found.logins, phase.login);
+        }
+        for ids in &life.thread_ids {
+            add(&mut found.ids, Some(*ids));
+        }
+        if !ids_known || life.thread_ids.len() > limits::THREAD_IDS_MAX {
+            found.ids.clear();
+        }
+        if !logins_known {
+            found.logins.clear();
+        }
+        found
+    }
+
+    /// Adds the images of the last change, and those of the changes before it.
+    fn add_images(&mut self, life: &Life, writer: &Writer, delay_ns: u64) {
+        let from_ns = writer.last.from_ns.saturating_sub(delay_ns);
+        if is_cut_off(life, from_ns) {
+            self.unknown_image = Some(Reason::ManyImages);
+        }
+        for phase in phases_within(life, Interval { from_ns, ..writer.last }) {
+            self.add_image(phase);
+        }
+        let Some(earlier) = writer.earlier else { return };
+        for seen in phases_within(life, earlier).filter_map(|phase| phase.image.as_ref()) {
+            let same = |known: &Arc<ObservedImage>| Arc::ptr_eq(&known.image, &seen.image);
+            let is_known = seen.known_program().is_some() && !seen.image.kernel;
+            if is_known && !self.images.iter().any(same) && !self.earlier.iter().any(same) {
+                self.read_ns = self.read_ns.max(seen.at_ns);
+                self.earlier.push(seen.clone());
+            }
+        }
+    }
+
     fn add_image(&mut self, phase: &Phase) {
         let Some(seen) = &phase.image else {
             self.unknown_image = self.unknown_image.or(Some(Reason::Gone));

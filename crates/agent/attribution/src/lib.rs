@@ -39,6 +39,7 @@ mod priority;
 mod read;
 mod reader;
 pub mod table;
+mod tokens;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -129,7 +130,7 @@ impl Attribution {
     /// interval and the last reading of `/proc` has settled, at most [`limits::PASS_WAIT_MAX`];
     /// usually it need not wait. Blocks on the disk to hash an executable for the first time.
     pub fn resolve(&self, writers: &[Writer]) -> Vec<Actor> {
-        let Some(last_ns) = writers.iter().map(|writer| writer.to_ns).max() else {
+        let Some(last_ns) = writers.iter().map(|writer| writer.last.to_ns).max() else {
             return Vec::new();
         };
         // A time in the future would be waited for in vain.
@@ -146,6 +147,13 @@ impl Attribution {
     pub fn origins(&self) -> impl Fn(u32) -> Option<Origin> + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
         move |pid| shared.table.lock().origin(pid)
+    }
+
+    /// Sets the function that is called after each exec, before `/proc` is read: by the thread of the
+    /// table, which must not wait. Notifications that are still to be sent when it is called were
+    /// caused by the new program, or by a later one of the process. Only the first function counts.
+    pub fn on_exec(&self, callback: impl Fn() + Send + Sync + 'static) {
+        let _ = self.shared.on_exec.set(Box::new(callback));
     }
 
     /// Returns the time at which the last candidate of a writer was read.

@@ -23,6 +23,10 @@ pub const PROC_BYTES_MAX: usize = 64 * 1024;
 pub const COMMAND_LINE_BYTES_MAX: usize = 2048;
 /// Most bytes of an ancestor's described command line.
 pub const ANCESTOR_COMMAND_LINE_BYTES_MAX: usize = 512;
+/// Most programs that are described of those that come into question for one writer.
+pub const CANDIDATES_MAX: usize = 8;
+/// Most programs that are described of those that a writer ran before its last change.
+pub const EARLIER_MAX: usize = 4;
 /// Most bytes of a described path.
 pub const PATH_BYTES_MAX: usize = 1024;
 /// Bytes of the connector's receive buffer: about 20,000 messages.
@@ -39,7 +43,8 @@ pub const NAMES_MAX: usize = 10_000;
 pub const NAME_AGE_MAX: Duration = Duration::from_mins(1);
 
 /// A file that an exec closes (`O_CLOEXEC`) is notified when the system call returns, after the
-/// message of the exec. An image is therefore a candidate until this time after it was replaced.
+/// message of the exec. An image is therefore a candidate for a closing until this time after it
+/// was replaced.
 pub const CLOSE_DELAY_NS: u64 = 5_000_000;
 /// Longest time between the moment in which an exec replaces what `/proc` shows, and its message.
 /// The kernel maps the new program in between, on a busy machine with interruptions.

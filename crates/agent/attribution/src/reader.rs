@@ -9,9 +9,10 @@
 //! kernel queues a message on the socket before the process goes on. A resolver that needs a later
 //! time requests it and wakes the thread; so an idle machine needs no heartbeat.
 
+use std::fmt;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -42,18 +43,33 @@ pub(crate) struct Progress {
     stop: bool,
 }
 
+/// A function that the thread calls for each exec, before it reads `/proc`. It must not wait.
+pub(crate) type ExecCallback = Box<dyn Fn() + Send + Sync>;
+
 /// State that the thread and the resolvers share.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) table: Mutex<Table>,
     pub(crate) progress: Mutex<Progress>,
     advanced: Condvar,
     wake: PipeWriter,
+    pub(crate) on_exec: OnceLock<ExecCallback>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("progress", &self.progress).finish_non_exhaustive()
+    }
 }
 
 impl Shared {
     pub(crate) fn new(wake: PipeWriter) -> Self {
-        Self { table: Mutex::default(), progress: Mutex::default(), advanced: Condvar::new(), wake }
+        Self {
+            table: Mutex::default(),
+            progress: Mutex::default(),
+            advanced: Condvar::new(),
+            wake,
+            on_exec: OnceLock::new(),
+        }
     }
 
     /// Waits until the table has passed a time, at most [`limits::PASS_WAIT_MAX`]. Returns false if
@@ -181,7 +197,12 @@ impl Reader {
                 let users = needs_users.then(|| read::users(child.pid)).flatten();
                 ProcReading::Child(executable, users)
             }
-            Kind::Exec(task) => ProcReading::Process(read::process(task.pid)),
+            Kind::Exec(task) => {
+                if let Some(on_exec) = self.shared.on_exec.get() {
+                    on_exec();
+                }
+                ProcReading::Process(read::process(task.pid))
+            }
             Kind::Uid(task, _) => ProcReading::Users(read::users(task.pid)),
             Kind::Fork { .. } | Kind::Exit(_) => ProcReading::Nothing,
             Kind::Gid(_) | Kind::Sid(_) | Kind::Comm(_) | Kind::Acknowledged(_) | Kind::Other => {

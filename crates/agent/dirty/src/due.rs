@@ -41,6 +41,18 @@ impl Tracker {
         ready
     }
 
+    /// Returns the names below a directory that is checked now with everything below it, also those
+    /// that are not due yet: the check finds them, and their notices say who changed them.
+    pub fn take_below(&mut self, path: &[u8], now: u64) -> Vec<DueCheck> {
+        let mut below = Vec::new();
+        let (node, rest) = self.index.find(path);
+        if rest.is_empty() {
+            let visit = |index: &DirectoryIndex, entry| below.push(due_of(index, entry));
+            self.dirty.take_below(&mut self.index, node, now, visit);
+        }
+        below
+    }
+
     /// Sets the function that returns the origin of a process.
     pub fn set_origins(&mut self, origins: Option<OriginLookup>) {
         self.dirty.origins = origins;

@@ -66,9 +66,7 @@ fn is_other(notices: &Notices, writer: Writer) -> bool {
 
 fn add_writer(notices: &mut Notices, writer: Writer) {
     if let Some(known) = notices.writers.iter_mut().find(|known| known.pid == writer.pid) {
-        known.from_ns = known.from_ns.min(writer.from_ns);
-        known.to_ns = known.to_ns.max(writer.to_ns);
-        known.only_closed &= writer.only_closed;
+        known.add(&writer);
     } else if notices.writers.len() < WRITERS_MAX {
         notices.writers.push(writer);
     } else {

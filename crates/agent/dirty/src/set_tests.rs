@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use model::{Depth, Notices, Writer};
+use model::{Depth, Interval, Notices, Writer, WriterSeen};
 
 use super::*;
 use crate::directory_index::Role;
@@ -8,8 +8,12 @@ use crate::directory_index::Role;
 const MS: u64 = 1_000_000;
 const START: u64 = 1_000_000 * MS;
 
+fn changing(pid: u32, from_ns: u64, to_ns: u64) -> Writer {
+    Writer::new(pid, WriterSeen::Changing, Interval { from_ns, to_ns })
+}
+
 fn noted(now: u64, pid: u32) -> NotificationInfo {
-    let writer = Writer { pid, from_ns: now - MS, to_ns: now, only_closed: false };
+    let writer = changing(pid, now - MS, now);
     NotificationInfo {
         now,
         wall_us: now / 1_000,
@@ -76,11 +80,9 @@ fn notifications_of_a_name_are_one_entry() {
     let [(path, Depth::Name, notices)] = due.as_slice() else { panic!("{due:?}") };
     assert_eq!((path.as_str(), notices.count), ("/root/f", 3));
     assert_eq!((notices.first_us, notices.last_us), (START / 1_000, (START + 2 * MS) / 1_000));
-    let writer = |pid, from, to| Writer { pid, from_ns: from, to_ns: to, only_closed: false };
-    assert_eq!(
-        notices.writers,
-        [writer(7, START - MS, START + 2 * MS), writer(8, START, START + MS)]
-    );
+    let mut twice = changing(7, START - MS, START);
+    twice.add(&changing(7, START + MS, START + 2 * MS));
+    assert_eq!(notices.writers, [twice, changing(8, START, START + MS)]);
 }
 
 #[test]

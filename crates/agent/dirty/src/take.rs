@@ -1,12 +1,14 @@
 //! Takes what is due from the dirty set: names of each queue in turn, and trees one at a time.
 
-use crate::directory_index::{DirectoryIndex, NodeId};
+use crate::directory_index::{DirectoryIndex, NodeId, Role};
 use crate::fair_queues::{Extent, QUANTUM_NAMES};
 use crate::set::{DirtySet, Entry, ReadyEntry, release};
 use crate::window::History;
 
 /// Checked names that are remembered to find those that change all the time.
 const HISTORY_MAX: usize = 10_000;
+/// Pending entries up to which those below a directory are searched for.
+const SEARCHED_MAX: usize = 4_096;
 /// Time between two purges of the history, nanoseconds.
 const PURGE_INTERVAL: u64 = 1_000_000_000;
 
@@ -44,6 +46,29 @@ impl DirtySet {
         let slot = queue.and_then(|queue| self.queues.first(queue, Extent::Tree, now));
         if let Some(slot) = slot {
             self.take(index, slot, now, &mut visit);
+        }
+    }
+
+    /// Takes the entries below a directory, also those that are not due yet, unless very many are
+    /// pending.
+    pub(crate) fn take_below(
+        &mut self,
+        index: &mut DirectoryIndex,
+        node: NodeId,
+        now: u64,
+        mut visit: impl FnMut(&DirectoryIndex, ReadyEntry),
+    ) {
+        if self.len() > SEARCHED_MAX {
+            return;
+        }
+        for slot in self.queues.slots() {
+            let is_below = self.entry(slot).is_some_and(|entry| {
+                index.is_at_or_below(entry.directory, node)
+                    && index.role(entry.directory) == Role::Watched
+            });
+            if is_below {
+                self.take(index, slot, now, &mut visit);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use model::path::is_at_or_below;
-use model::{Depth, ItemKey, Writer};
+use model::{Depth, Interval, ItemKey, Writer, WriterSeen};
 
 use crate::decode::{Entry, Handle, ITSELF, Notification};
 use crate::directory_index::{DirectoryIndex, DirectoryLimitReached, NodeId, Role};
@@ -230,7 +230,8 @@ impl Tracker {
     pub fn apply(&mut self, notification: &Notification<'_>, times: &ReadTimes) {
         self.notifications += 1;
         let Notification { mask, pid, entry, moved_to, object } = *notification;
-        let writer = Writer { pid, from_ns: times.from_ns, to_ns: times.to_ns, only_closed: false };
+        let seen = if mask & CHANGED == 0 { WriterSeen::Closing } else { WriterSeen::Changing };
+        let read = Interval { from_ns: times.from_ns, to_ns: times.to_ns };
         let noted = NotificationInfo {
             now: times.to_ns,
             wall_us: times.wall_us,
@@ -238,7 +239,7 @@ impl Tracker {
             created: mask & libc::FAN_CREATE != 0,
             removed: mask & libc::FAN_DELETE != 0,
             moved: mask & libc::FAN_RENAME != 0,
-            writer: Some(writer).filter(|writer| writer.pid != 0),
+            writer: (pid != 0).then(|| Writer::new(pid, seen, read)),
         };
         if mask & libc::FAN_RENAME != 0 {
             self.apply_rename(notification, &noted);
@@ -290,7 +291,7 @@ impl Tracker {
             }
             let is_canary = role == Role::Canary && entry.name == CANARY_FILE.as_bytes();
             if role == Role::Watched || is_canary {
-                let noted = self.with_close(mask, place, noted);
+                let noted = self.with_close(place, noted);
                 self.note(place, entry.name, depth, &noted);
             }
             if role == Role::Watched {
@@ -305,13 +306,13 @@ impl Tracker {
     /// Returns the notification of a name in a directory, whose writer was perhaps only seen closing
     /// the file. It must have been marked before the interval of the notification: a write before
     /// the mark was not notified.
-    fn with_close(&self, mask: u64, place: NodeId, noted: &NotificationInfo) -> NotificationInfo {
+    fn with_close(&self, place: NodeId, noted: &NotificationInfo) -> NotificationInfo {
         let mut noted = *noted;
         if let Some(writer) = &mut noted.writer
-            && mask & CHANGED == 0
-            && (1..writer.from_ns).contains(&self.index.marked_ns(place))
+            && writer.seen == WriterSeen::Closing
+            && (1..writer.last.from_ns).contains(&self.index.marked_ns(place))
         {
-            writer.only_closed = true;
+            writer.seen = WriterSeen::OnlyClosing;
         }
         noted
     }

@@ -165,7 +165,7 @@ fn close_alone_makes_no_writer_where_writes_are_notified() {
         }
         let due = t.0.take_due(START * 2, 10);
         let writers = due.iter().flat_map(|due| &due.notices.writers);
-        writers.map(|writer| writer.only_closed).collect::<Vec<_>>()
+        writers.map(|writer| writer.seen == WriterSeen::OnlyClosing).collect::<Vec<_>>()
     };
     let before = START - 2;
     assert_eq!(closed_only(before, &[CLOSE]), [true]);
@@ -174,6 +174,23 @@ fn close_alone_makes_no_writer_where_writes_are_notified() {
     assert_eq!(closed_only(before, &[libc::FAN_ATTRIB, CLOSE]), [false]);
     assert_eq!(closed_only(START - 1, &[CLOSE]), [false], "the write may be before the mark");
     assert_eq!(closed_only(0, &[CLOSE]), [false], "without a mark no write is notified");
+}
+
+#[test]
+fn names_below_a_checked_directory_are_taken_early() {
+    let mut fixture = Fixture::new(&["/r"], &[]);
+    fixture.enter("/r");
+    fixture.apply(CREATE | DIRECTORY, "/r", "new", "NEW");
+    fixture.apply(CREATE | DIRECTORY, "NEW", "deep", "DEEP");
+    fixture.apply(CREATE, "DEEP", "f", "F");
+    fixture.apply(CREATE, "/r", "newer", "G");
+    let taken = fixture.0.take_below(b"/r/new", START);
+    let mut paths: Vec<_> = taken.iter().map(|due| due.key.path()).collect();
+    paths.sort();
+    assert_eq!(paths, [b"/r/new/deep".to_vec(), b"/r/new/deep/f".to_vec()]);
+    assert!(taken.iter().all(|due| !due.notices.writers.is_empty()));
+    assert_eq!(fixture.due(), [below("/r/new"), name("/r/newer")]);
+    assert_eq!(fixture.0.take_below(b"/r/gone", START), []);
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub(crate) struct Lineage {
 pub(crate) fn of(actor: &Actor) -> Lineage {
     let mut lineage = Lineage::default();
     let Some(writer) = actor.process.as_ref() else { return lineage };
-    let mut manager_ancestor = false;
+    let mut manager_above = false;
     // The topmost one comes last and stays.
     for (distance, process) in std::iter::once(writer).chain(&actor.ancestors).enumerate() {
         if !process.is_root {
@@ -89,7 +89,7 @@ pub(crate) fn of(actor: &Actor) -> Lineage {
             lineage.packages = Some(tool(name, process));
             lineage.by_dpkg |= name == "dpkg";
             lineage.is_dpkg |= name == "dpkg" && distance == 0;
-            manager_ancestor = true;
+            manager_above |= distance > 0;
         } else if let Some(name) = management(process) {
             lineage.management = Some(tool(name, process));
         }
@@ -98,21 +98,23 @@ pub(crate) fn of(actor: &Actor) -> Lineage {
         }
     }
     if writer.is_root {
-        add_candidates(&mut lineage, actor, writer, manager_ancestor);
+        add_candidates(&mut lineage, actor, writer, manager_above);
     }
     lineage
 }
 
-/// Adds what the candidates for the writer's executable say, if there are several.
-fn add_candidates(lineage: &mut Lineage, actor: &Actor, writer: &ProcessInfo, ancestor: bool) {
-    let names = || actor.executables.iter().map(|executable| manager_of_path(&executable.path));
-    let Some(name) = names().flatten().find(|name| *name == "dpkg").or(names().flatten().next())
-    else {
-        return;
-    };
+/// Adds what the candidates for the writer's program say, if there are several, and the programs
+/// that it ran when it made earlier changes.
+fn add_candidates(lineage: &mut Lineage, actor: &Actor, writer: &ProcessInfo, above: bool) {
+    let own = writer.executable.is_some().then(|| package_manager(writer));
+    let others = actor.executables.iter().chain(&actor.earlier);
+    let others = others.map(|program| manager_of_path(&program.executable.path));
+    let names: Vec<Option<&'static str>> = own.into_iter().chain(others).collect();
+    let named = || names.iter().flatten().copied();
+    let Some(name) = named().find(|name| *name == "dpkg").or(named().next()) else { return };
     lineage.by_dpkg |= name == "dpkg";
-    let all = names().all(|name| name.is_some()) && !actor.reason.contains("unknown");
-    lineage.doubtful = !ancestor && !all;
+    let all = names.iter().all(Option::is_some) && !actor.reason.contains("unknown");
+    lineage.doubtful = !above && !all;
     if lineage.packages.is_none() {
         lineage.packages = Some(tool(name, writer));
     }
@@ -196,7 +198,7 @@ fn only_root_group(meta: &fs::Metadata) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use model::Executable;
+    use model::{Candidate, Executable};
 
     use super::*;
 
@@ -251,7 +253,10 @@ mod tests {
         let mut writer = process("", "");
         writer.executable = None;
         let mut of_shell = actor(&[writer, process("/usr/bin/bash", "bash")]);
-        let executable = |path: &str| Executable { path: path.into(), ..Executable::default() };
+        let executable = |path: &str| Candidate {
+            executable: Executable { path: path.into(), ..Executable::default() },
+            ..Candidate::default()
+        };
         of_shell.executables = vec![executable("/usr/bin/bash"), executable("/usr/bin/dpkg")];
         let found = of(&of_shell);
         assert!(found.by_dpkg && found.doubtful && !found.is_dpkg);
@@ -260,6 +265,10 @@ mod tests {
         of_shell.ancestors.push(process("/usr/bin/dpkg", "dpkg -i x"));
         of_shell.executables = vec![executable("/usr/bin/dpkg"), executable("/usr/bin/dash")];
         assert!(!of(&of_shell).doubtful, "an ancestor is certain");
+        of_shell = actor(&[process("/usr/bin/dpkg", "dpkg -i x")]);
+        assert!(!of(&of_shell).doubtful);
+        of_shell.earlier = vec![executable("/usr/bin/bash")];
+        assert!(of(&of_shell).doubtful, "another program of the process changed it before");
     }
 
     #[test]

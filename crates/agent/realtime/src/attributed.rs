@@ -46,6 +46,13 @@ impl Attributed {
         }
     }
 
+    /// Sets the function that is called after each exec.
+    pub(crate) fn on_exec(&self, callback: impl Fn() + Send + Sync + 'static) {
+        if let Self::By(attribution) = self {
+            attribution.on_exec(callback);
+        }
+    }
+
     pub(crate) fn status(&self) -> AttributionStatus {
         match self {
             Self::By(attribution) => AttributionStatus::from(attribution.status()),

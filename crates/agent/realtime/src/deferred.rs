@@ -36,12 +36,12 @@ impl DeferredNames {
 
     /// Adds to the due names those that waited for one of them.
     pub(crate) fn release(&mut self, due: Vec<DueCheck>, now_ns: u64) -> Vec<DueCheck> {
-        if self.names.is_empty() {
-            return due;
-        }
         let mut all: BTreeMap<ItemKey, DueCheck> = BTreeMap::new();
         for due in due {
             add(&mut all, due);
+        }
+        if self.names.is_empty() {
+            return all.into_values().collect();
         }
         let deep: Vec<Vec<u8>> =
             all.values().filter(|due| due.depth != Depth::Name).map(|due| due.key.path()).collect();

@@ -126,12 +126,17 @@ fn is_over(since_ns: u64, now_ns: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use model::{Interval, WriterSeen};
+
     use super::*;
 
+    fn changing(pid: u32, from_ns: u64, to_ns: u64) -> Writer {
+        Writer::new(pid, WriterSeen::Changing, Interval { from_ns, to_ns })
+    }
+
     fn due(name: &str, pid: u32, at: u64) -> DueCheck {
-        let writer = Writer { pid, from_ns: at, to_ns: at + 1, only_closed: false };
         let (first_us, last_us) = (at, at);
-        let writers = vec![writer];
+        let writers = vec![changing(pid, at, at + 1)];
         let notices = Notices { first_us, last_us, count: 1, writers, ..Notices::default() };
         DueCheck { notices, ..DueCheck::name(ItemKey::new("/d", name)) }
     }
@@ -157,7 +162,9 @@ mod tests {
             ready[0].notices;
         assert_eq!((first_us, last_us, count), (5, 9, 2));
         assert!(created && removed, "it existed for a moment");
-        assert_eq!(writers[..], [Writer { pid: 1, from_ns: 5, to_ns: 10, only_closed: false }]);
+        let mut twice = changing(1, 5, 6);
+        twice.add(&changing(1, 9, 10));
+        assert_eq!(writers[..], [twice]);
     }
 
     #[test]

@@ -136,9 +136,11 @@ impl Realtime {
         // The table must be complete before the first notification.
         let attribution = Attributed::start(options.attribution);
         let watch = WatchOptions { origins: attribution.origins(), ..options.watch };
+        let watcher = Watcher::start(watch)?;
+        attribution.on_exec(watcher.exec_callback());
         Ok(Self {
             attribution,
-            watcher: Watcher::start(watch)?,
+            watcher,
             pace: NameRate::new(options.checks_per_second, monotonic_ns()),
             running: Vec::new(),
             resumed_until_ns: 0,
@@ -218,7 +220,11 @@ impl Realtime {
             }
         }
         let by_dpkg = |writers: &[Writer]| explain::is_by_dpkg(&self.attribution.resolve(writers));
-        let due = self.held.filter(due, now, released_max, &by_dpkg);
+        let mut due = self.held.filter(due, now, released_max, &by_dpkg);
+        let below = |tree: &DueCheck| self.watcher.take_below(&tree.key.path(), now);
+        let below: Vec<DueCheck> =
+            due.iter().filter(|due| due.depth == Depth::Below).flat_map(below).collect();
+        due.extend(below);
         // Names that were deferred have been counted.
         self.pace.spend(due.len());
         let due = self.deferred.release(due, now);
@@ -370,7 +376,7 @@ fn as_check(due: &DueCheck, attribution: &Attributed, not_before_us: u64, boot_u
     let notices = &due.notices;
     let moved_after_us = match notices.writers.as_slice() {
         [writer] if notices.moved && notices.more_writers == 0 && !notices.others_below => {
-            Some(boot_us + writer.from_ns / 1_000)
+            Some(boot_us + writer.whole().from_ns / 1_000)
         }
         _ => None,
     };

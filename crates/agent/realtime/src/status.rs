@@ -61,7 +61,7 @@ pub struct AttributionStatus {
     pub reason: String,
     /// Writers whose process and executable are known.
     pub exact: u64,
-    /// Writers that ran several executables in the interval of the change.
+    /// Writers that ran several programs in the interval of the change.
     pub ambiguous: u64,
     /// Writers that may be another process with the same number.
     pub uncertain: u64,
@@ -75,8 +75,8 @@ impl From<attribution::Status> for AttributionStatus {
         let reason = match (&status.failure, status.priority) {
             (Some(failure), _) => failure.clone(),
             (None, attribution::Priority::RealTime) => String::new(),
-            (None, _) => "without realtime priority some short-lived processes are missed; allow \
-                 LimitRTPRIO=1 or CAP_SYS_NICE"
+            (None, _) => "the names of programs are incomplete: without real-time priority \
+                 short-lived programs are ambiguous or missed; allow LimitRTPRIO=1 or CAP_SYS_NICE"
                 .into(),
         };
         Self {

@@ -43,7 +43,7 @@
 //!
 //! **Locking.** `Shared::reading` is held while the reader thread drains the group, `Shared::state`
 //! while anything else is read or changed; `reading` is taken first, and only the reader and tests
-//! take it. No system call is made under `state`, apart from the log line of an incident. The scan
+//! take it. The lock of the kernel's queue is in `intake.rs`. No system call is made under `state`, apart from the log line of an incident. The scan
 //! learns a directory in the order handle, index, mark, listing: a change before the mark is in the
 //! listing, and a change after it is notified under a known handle. A mark may be set on a group
 //! that was replaced at the same time; then all roots are due again, and the next scan
@@ -53,6 +53,7 @@
 mod canary;
 mod fanotify;
 mod file_systems;
+mod intake;
 mod links;
 mod marks;
 mod mounts;

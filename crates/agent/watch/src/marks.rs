@@ -49,10 +49,12 @@ impl State {
 impl Shared {
     /// Opens a group and sets the marks that do not wait for a scan.
     pub(crate) fn open_group(&self) {
+        let opened_ns = monotonic_ns();
         let (group, refused) = match Group::open() {
             Ok(group) => (Some(Arc::new(group)), String::new()),
             Err(e) => (None, format!("the kernel refuses notifications: {e}")),
         };
+        self.intake.set_group(group.clone(), opened_ns);
         let before = {
             let mut state = self.lock();
             if !refused.is_empty() && refused != state.refused {

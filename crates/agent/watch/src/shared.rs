@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::fanotify::Group;
 use crate::file_systems::{FileSystem, FileSystemId};
+use crate::intake::Intake;
 use crate::options::Options;
 
 /// Incidents that wait for the caller; older ones are dropped, since each makes its roots due.
@@ -64,8 +65,6 @@ pub(crate) struct State {
     /// Start of the last read that found the queue empty, or of the first group, microseconds since
     /// the epoch.
     pub(crate) complete_us: u64,
-    /// As `complete_us`, in nanoseconds of `CLOCK_MONOTONIC`.
-    pub(crate) complete_ns: u64,
     pub(crate) canary_us: u64,
     /// Time of the next due entry that the caller knows of.
     announced: Option<u64>,
@@ -76,7 +75,8 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: Options,
-    /// Held while notifications are read and applied; taken before `state`.
+    pub(crate) intake: Intake,
+    /// Held while the reader drains the group; taken before `state`.
     pub(crate) reading: Mutex<()>,
     state: Mutex<State>,
     changed: Condvar,
@@ -102,7 +102,6 @@ impl Shared {
             incidents: Vec::new(),
             overflows: 0,
             complete_us: clock.now_us(),
-            complete_ns: monotonic_ns(),
             canary_us: 0,
             announced: None,
             interrupted: false,
@@ -110,6 +109,7 @@ impl Shared {
         };
         Ok(Self {
             options,
+            intake: Intake::new(),
             reading: Mutex::new(()),
             state: Mutex::new(state),
             changed: Condvar::new(),

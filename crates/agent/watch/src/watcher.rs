@@ -99,6 +99,11 @@ impl Watcher {
         self.shared.take_due_tree(now_ns)
     }
 
+    /// Takes what is pending below a directory that is checked now, also what is not due yet.
+    pub fn take_below(&self, path: &[u8], now_ns: u64) -> Vec<DueCheck> {
+        self.shared.lock().tracker.take_below(path, now_ns)
+    }
+
     /// Returns the time at which the next entry is due, in nanoseconds of
     /// [`monotonic_ns`](crate::monotonic_ns).
     pub fn next_due_ns(&self) -> Option<u64> {
@@ -128,6 +133,13 @@ impl Watcher {
     /// [`Depth::Below`](model::Depth::Below), except after a limit.
     pub fn incidents(&self) -> Vec<Incident> {
         std::mem::take(&mut self.shared.lock().incidents)
+    }
+
+    /// Returns a function to be called after each exec of a program, see
+    /// `attribution::Attribution::on_exec`. It does not wait.
+    pub fn exec_callback(&self) -> impl Fn() + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.intake.note_exec(&shared.reader_wake)
     }
 
     /// Returns how each root is watched, in the order of the options.

@@ -4,7 +4,6 @@
 //!
 //! The glossary is in `ARCHITECTURE.md`.
 
-pub mod actor;
 pub mod agent;
 mod ascii;
 pub mod cause;
@@ -29,7 +28,10 @@ pub mod transient;
 pub mod watched;
 pub mod writer_body;
 
-pub use actor::{Actor, ActorUser, Attribution, Executable, ProcessInfo};
+pub use actor::{
+    Actor, ActorUser, Attribution, Candidate, Executable, Interval, Origin, ProcessInfo, Writer,
+    WriterSeen,
+};
 pub use agent::{AgentOs, AgentRecord, AgentStatus};
 pub use cause::{Cause, CauseKind, CausePackage};
 pub use change::{Change, ChangeKind, Field, Fields};
@@ -39,9 +41,7 @@ pub use document_json::FileWriter;
 pub use event::EventBody;
 pub use flags::Flags;
 pub use ids::{AgentId, Dataset, Incarnation, Position};
-pub use notification::{
-    Check, Depth, Detection, DirectoryHandles, DueCheck, NoHandles, Notices, Origin, Writer,
-};
+pub use notification::{Check, Depth, Detection, DirectoryHandles, DueCheck, NoHandles, Notices};
 pub use observation::{Hashes, Kind, Observation, ObserveError, Xattr};
 pub use package::{PackageBody, PackageDocument};
 pub use path::{ItemKey, KeyRef};
@@ -53,4 +53,4 @@ pub use record::{
 pub use traits::{Baseline, BaselineItem, ChangeBatch, Op, Sink, SinkOutcome};
 pub use transient::TransientBody;
 pub use watched::{CoverageState, WatchReport, WatchedRoot};
-pub use writer_body::{ContainerBody, ProcessBody, SeenBody, UserBody};
+pub use writer_body::{ContainerBody, ProcessBody, ProgramBody, SeenBody, UserBody};

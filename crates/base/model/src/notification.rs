@@ -4,31 +4,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::actor::Actor;
+use actor::{Actor, Writer};
+
 use crate::path::ItemKey;
-
-/// A process that caused notifications, and the interval in which it did. The kernel reports the
-/// process but no time: the change happened between two reads of the notification queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Writer {
-    pub pid: u32,
-    /// Read before the one that returned the first notification, nanoseconds of `CLOCK_MONOTONIC`.
-    pub from_ns: u64,
-    /// Read that returned the last notification, nanoseconds of `CLOCK_MONOTONIC`.
-    pub to_ns: u64,
-    /// True if it closed the file and was not seen changing it, although writes are notified there.
-    /// Another process may have changed the file through memory, and passed the descriptor on.
-    pub only_closed: bool,
-}
-
-/// The user and session of a process that causes notifications. They share the time for checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Origin {
-    /// Effective user.
-    pub user: u32,
-    /// Login session, or the control group of a service.
-    pub session: u64,
-}
 
 /// Summary of the notifications of one name, directory or tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

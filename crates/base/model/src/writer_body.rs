@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::actor::{Actor, ActorUser, Attribution, ProcessInfo};
+use actor::{Actor, ActorUser, Attribution, Candidate, Executable, ProcessInfo};
+
 use crate::notification::Detection;
 use crate::timestamp;
 
@@ -37,6 +38,38 @@ pub struct ProcessHash {
     pub sha256: String,
 }
 
+/// A program that comes into question: an item of `process.candidates` or `process.earlier`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct ProgramBody {
+    pub executable: String,
+    /// Last part of `executable`.
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<ProcessHash>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command_line: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub working_directory: String,
+}
+
+impl ProgramBody {
+    fn new(candidate: &Candidate) -> Self {
+        let Candidate { executable, command_line, working_directory } = candidate.clone();
+        let name = name_of(&executable);
+        Self {
+            executable: executable.path,
+            name,
+            hash: executable.sha256.map(|sha256| ProcessHash { sha256 }),
+            command_line,
+            working_directory,
+        }
+    }
+}
+
+fn name_of(executable: &Executable) -> String {
+    executable.path.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
 /// A process: `process.*`, and its ancestors below `process.parent`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ProcessBody {
@@ -57,6 +90,13 @@ pub struct ProcessBody {
     pub command_line: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub working_directory: String,
+    /// The programs that come into question, in the order in which the process ran them; empty if
+    /// `executable` is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<ProgramBody>,
+    /// Other programs that the process ran when it made changes before its last one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<ProgramBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub real_user: Option<UserBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +106,7 @@ pub struct ProcessBody {
 impl ProcessBody {
     fn new(process: &ProcessInfo) -> Self {
         let executable = process.executable.clone().unwrap_or_default();
-        let name = executable.path.rsplit('/').next().unwrap_or_default().to_owned();
+        let name = name_of(&executable);
         Self {
             pid: process.pid,
             entity_id: process.entity_id.clone(),
@@ -76,8 +116,7 @@ impl ProcessBody {
             hash: executable.sha256.map(|sha256| ProcessHash { sha256 }),
             command_line: process.command_line.clone(),
             working_directory: process.working_directory.clone(),
-            real_user: None,
-            parent: None,
+            ..Self::default()
         }
     }
 
@@ -87,8 +126,10 @@ impl ProcessBody {
                 Some(Box::new(Self { parent, ..Self::new(ancestor) }))
             });
         let real_user = actor.real_user.as_ref().map(UserBody::new);
-        let process = actor.process.as_ref()?;
-        Some(Self { real_user, parent: parents, ..Self::new(process) })
+        let process = Self::new(actor.process.as_ref()?);
+        let bodies = |programs: &[Candidate]| programs.iter().map(ProgramBody::new).collect();
+        let (candidates, earlier) = (bodies(&actor.executables), bodies(&actor.earlier));
+        Some(Self { candidates, earlier, real_user, parent: parents, ..process })
     }
 }
 

@@ -207,7 +207,7 @@ fn line(item: &Value) -> String {
     };
     let (agent, kind, path) = (text("/agent/id"), text("/kind"), show(text("/path")));
     let _ = write!(line, " {agent} {kind:<8} {path}");
-    let by = ["/user/name", "/process/name"].map(text).join(" ");
+    let by = [text("/user/name"), &program(at(item, "/process"))].join(" ");
     let count = at(item, "/transient/count").as_u64();
     let names = join(at(item, "/transient/names"));
     let transient = count.map(|n| format!("{n} files existed for a moment: {names}"));
@@ -225,6 +225,18 @@ fn line(item: &Value) -> String {
         }
     }
     line
+}
+
+/// Returns the name of a process's program, or those that come into question.
+fn program(process: &Value) -> String {
+    if let Some(name) = at(process, "/name").as_str() {
+        return name.to_owned();
+    }
+    let candidates = at(process, "/candidates").as_array();
+    let mut names: Vec<&str> =
+        candidates.into_iter().flatten().filter_map(|one| at(one, "/name").as_str()).collect();
+    names.dedup();
+    names.join(" or ")
 }
 
 /// Formats the cause of a change; empty if it is unexplained.

@@ -22,8 +22,6 @@ pub const OPEN_GAPS_MAX: i64 = 1_000;
 pub const LATE_CHANGES_MAX: u64 = 100_000;
 /// Longest session id kept, bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
-/// Longest id of a cause and longest name of its package that are stored in columns, bytes.
-pub const CAUSE_TEXT_BYTES_MAX: usize = 128;
 /// Sessions of each agent that are remembered by id and content; repeating one of them writes
 /// nothing.
 pub const SESSIONS_KEPT: usize = 32;

@@ -166,7 +166,8 @@ fn judge(truth: &Truth, actor: &Actor) -> Result<bool, String> {
         return Err("there is no login".into());
     }
     let executable = actor.process.as_ref().and_then(|process| process.executable.as_ref());
-    let named: Vec<_> = actor.executables.iter().chain(executable).collect();
+    let candidates = actor.executables.iter().map(|candidate| &candidate.executable);
+    let named: Vec<_> = candidates.chain(executable).collect();
     let contains = named.iter().any(|e| Path::new(&e.path) == truth.executable);
     if actor.attribution == Certainty::Exact && !(contains && named.len() == 1) {
         return Err(format!("executable is {}", truth.executable.display()));

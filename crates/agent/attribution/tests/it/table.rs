@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use model::Writer;
+use model::{Interval, Writer, WriterSeen};
 use proptest::prelude::*;
 
 use attribution::find::{FindOutcome, Found, Reason};
@@ -209,12 +209,8 @@ impl System {
 
     fn find(&self, write: &Write, width_ns: u64) -> FindOutcome {
         let from_ns = write.at_ns.saturating_sub(width_ns);
-        self.table.find(&Writer {
-            pid: write.pid,
-            from_ns,
-            to_ns: write.at_ns + width_ns,
-            only_closed: false,
-        })
+        let interval = Interval { from_ns, to_ns: write.at_ns + width_ns };
+        self.table.find(&Writer::new(write.pid, WriterSeen::Changing, interval))
     }
 }
 
@@ -437,8 +433,8 @@ fn full_table_drops_ended_processes_first() {
     system.table.apply(&message, ProcReading::Nothing);
     fork(&mut system, limit + 2);
     assert_eq!((system.table.processes(), system.table.refused()), (limits::PROCESSES_MAX, 1));
-    let writer =
-        |pid| Writer { pid, from_ns: system.now_ns, to_ns: system.now_ns, only_closed: false };
+    let now = Interval { from_ns: system.now_ns, to_ns: system.now_ns };
+    let writer = |pid| Writer::new(pid, WriterSeen::Changing, now);
     assert_eq!(reason(system.table.find(&writer(2))), Reason::Gone);
     assert_eq!(reason(system.table.find(&writer(limit + 1))), Reason::Gone);
     assert!(matches!(system.table.find(&writer(limit + 2)), FindOutcome::Process(_)));

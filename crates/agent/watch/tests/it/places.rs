@@ -298,6 +298,7 @@ fn privileged_writer_and_times_are_known() {
     let [writer] = due.notices.writers.as_slice() else { panic!("{due:?}") };
     assert_eq!(writer.pid, std::process::id());
     // A read may fall between the first time and the change.
-    assert!(writer.from_ns <= after && writer.to_ns >= before, "{writer:?} {before} {after}");
+    let whole = writer.whole();
+    assert!(whole.from_ns <= after && whole.to_ns >= before, "{writer:?} {before} {after}");
     assert!(due.notices.first_us <= due.notices.last_us && due.notices.count > 0);
 }

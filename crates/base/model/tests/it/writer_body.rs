@@ -2,8 +2,8 @@
 
 use model::document::NoNames;
 use model::{
-    Actor, ActorUser, Attribution, Change, ChangeKind, Detection, EventBody, Executable, Fields,
-    ItemKey, Kind, Observation, ProcessInfo, timestamp,
+    Actor, ActorUser, Attribution, Candidate, Change, ChangeKind, Detection, EventBody, Executable,
+    Fields, ItemKey, Kind, Observation, ProcessInfo, ProgramBody, timestamp,
 };
 
 fn executable(path: &str) -> Executable {
@@ -111,12 +111,23 @@ fn exact_writer_is_at_the_top_of_the_event() {
 fn ambiguous_writer_lists_its_candidates() {
     let mut actor = exact();
     actor.attribution = Attribution::Ambiguous;
-    actor.executables = vec![executable("/bin/sh"), executable("/bin/true")];
+    let candidate = |path: &str, command_line: &str| Candidate {
+        executable: executable(path),
+        command_line: command_line.into(),
+        ..Candidate::default()
+    };
+    actor.executables = vec![candidate("/bin/sh", "sh -c true"), candidate("/bin/true", "true")];
+    actor.earlier = vec![candidate("/bin/env", "env sh")];
     actor.process.as_mut().unwrap().executable = None;
     actor.effective_user = None;
     let event = event(Some(seen(vec![actor.clone()])));
     let process = event.process.unwrap();
     assert_eq!((process.pid, process.executable.as_str(), process.name.as_str()), (7, "", ""));
+    let programs = |list: &[ProgramBody]| {
+        list.iter().map(|one| [one.name.clone(), one.command_line.clone()]).collect::<Vec<_>>()
+    };
+    assert_eq!(programs(&process.candidates), [["sh", "sh -c true"], ["true", "true"]]);
+    assert_eq!(programs(&process.earlier), [["env", "env sh"]]);
     assert_eq!(event.user.unwrap().effective, None);
     let seen = event.holdfast.seen.unwrap();
     assert_eq!(seen.attribution, Some(Attribution::Ambiguous));

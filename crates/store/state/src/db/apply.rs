@@ -12,13 +12,13 @@ use model::{
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
 use super::event_time::{EventTime, received_us};
-use super::extract::{Columns, EventColumns};
 use super::kinds;
 use super::replay;
 use super::sessions::SessionStatus;
 use super::statements::{Found, Put, Statements, store};
 use super::transaction_cache::{Collection, TransactionCache};
 use crate::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX, SESSION_ID_BYTES_MAX};
+use columns::{Columns, EventColumns};
 use sqlite::Packed;
 
 /// The reason why an attempt ended.
@@ -424,12 +424,13 @@ impl<'c> Applier<'c> {
         };
         let kind = kinds::number(columns.kind(), columns.cause());
         let number = self.kept.progress.last_event + 1;
+        let found_us = time.order_us(columns.found_us()) as i64;
         let new = self.run.insert_event.execute(params![
             number,
             agent.0,
             id,
             time.received_us() as i64,
-            time.order_us(columns.found_us()) as i64,
+            found_us,
             kind,
             columns.path(),
             columns.changed(),
@@ -442,6 +443,9 @@ impl<'c> Applier<'c> {
         ])? == 1;
         if new {
             self.kept.progress.last_event = number;
+            for name in columns.candidates() {
+                self.run.insert_candidate.execute(params![name, found_us, number])?;
+            }
             self.kept.count_events(kind, 1, body.len() as i64);
             self.kept.agent(self.db, agent)?.events += 1;
             if columns.kind() == crate::query::EventKind::Coverage {

@@ -5,14 +5,11 @@
 //! path prefix that few events match, these are read by the path index and sorted. With any other
 //! prefix the events are searched by time, because a page of matches is then found soon.
 
-use std::fmt::Write as _;
-use std::rc::Rc;
-
 use rusqlite::types::Value as SqlValue;
-use rusqlite::{Connection, Row, ToSql, params_from_iter};
+use rusqlite::{Connection, Row, params_from_iter};
 
-use super::documents::prefix_end;
 use super::kinds::{CAUSES, kind_number, kind_of, numbers};
+use super::terms::{Bound, Key, Part, Terms};
 use super::transaction_cache::Progress;
 use super::{StateStore, collapse};
 use crate::error::{Context, StateError};
@@ -55,9 +52,6 @@ const AGENTS_APART_MAX: usize = 8;
 /// Maximum number of events after `since` that are searched by number.
 const SINCE_EVENTS_MAX: u64 = 10_000;
 
-/// Sort key of events: time found and number.
-pub(super) type Key = (i64, i64);
-
 /// The key before the newest event.
 pub(super) const BEFORE_ALL: Key = (i64::MAX, i64::MAX);
 
@@ -66,165 +60,12 @@ const ONE_PART: &[&[CauseKind]] = &[&CAUSES];
 const UNEXPLAINED_FIRST: &[&[CauseKind]] =
     &[&[CauseKind::Unexplained], &[CauseKind::Package, CauseKind::Deployment]];
 
-/// One part of a list: a query limited to kinds and causes, from a key on.
-#[derive(Clone)]
-pub(super) struct Part<'q> {
-    pub(super) q: &'q ChangeQuery,
-    /// The highest number in the store.
-    pub(super) newest: u64,
-    /// The kinds and causes, as in `event.kind`.
-    pub(super) kinds: Vec<i64>,
-    /// Only events after this one in the order of the list.
-    pub(super) before: Option<Key>,
-}
-
 /// The lines of a part that fit a page.
 #[derive(Default)]
 pub(super) struct Lines {
     pub(super) lines: Vec<(Key, Option<Collapsed>)>,
     /// The key after which the next page continues, if there is more.
     pub(super) next: Option<Key>,
-}
-
-pub(super) enum Bound {
-    One(SqlValue),
-    Many(Rc<Vec<SqlValue>>),
-}
-
-impl ToSql for Bound {
-    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
-        match self {
-            Self::One(value) => value.to_sql(),
-            Self::Many(values) => values.to_sql(),
-        }
-    }
-}
-
-/// The SQL terms of a search, with their values.
-#[derive(Default)]
-pub(super) struct Terms {
-    pub(super) sql: String,
-    pub(super) values: Vec<Bound>,
-}
-
-impl Terms {
-    fn and(&mut self, before: &str, value: Bound, after: &str) {
-        if !self.sql.is_empty() {
-            self.sql.push_str(" AND ");
-        }
-        self.values.push(value);
-        let number = self.values.len();
-        self.sql.push_str(before);
-        self.sql.push('?');
-        self.sql.push_str(&number.to_string());
-        self.sql.push_str(after);
-    }
-
-    pub(super) fn integer(&mut self, before: &str, value: i64) {
-        self.and(before, Bound::One(SqlValue::Integer(value)), "");
-    }
-
-    pub(super) fn text(&mut self, before: &str, value: &str) {
-        self.and(before, Bound::One(SqlValue::Text(value.to_owned())), "");
-    }
-
-    /// Excludes events that a former life of their agent number reported.
-    fn present(&mut self) {
-        if !self.sql.is_empty() {
-            self.sql.push_str(" AND ");
-        }
-        self.sql.push_str(
-            "NOT EXISTS (SELECT 1 FROM removed r
-             WHERE r.agent = event.agent AND r.through >= event.number)",
-        );
-    }
-
-    pub(super) fn any_of(&mut self, column: &str, values: impl Iterator<Item = i64>) {
-        let values = Rc::new(values.map(SqlValue::Integer).collect());
-        self.and(&format!("{column} IN (SELECT value FROM rarray("), Bound::Many(values), "))");
-    }
-
-    pub(super) fn path(&mut self, path: &PathMatch) {
-        match path {
-            PathMatch::Any => {}
-            PathMatch::Exact(path) => self.text("path = ", path),
-            PathMatch::Prefix(prefix) => {
-                self.text("path >= ", prefix);
-                if let Some(end) = prefix_end(prefix) {
-                    self.text("path < ", &end);
-                }
-            }
-        }
-    }
-
-    fn agents(&mut self, agents: &[AgentId]) {
-        match agents {
-            [one] => self.integer("agent = ", i64::from(one.0)),
-            many => self.any_of("agent", many.iter().map(|a| i64::from(a.0))),
-        }
-    }
-
-    /// Adds the terms for everything except the path.
-    fn all(&mut self, part: &Part<'_>) {
-        self.range(part);
-        let q = part.q;
-        for (before, text) in
-            [("user = ", &q.user), ("process = ", &q.process), ("cause_id = ", &q.cause_id)]
-        {
-            if let Some(text) = text {
-                self.text(before, text);
-            }
-        }
-        if let Some(agents) = &q.agents {
-            self.agents(agents);
-        }
-        if part.kinds != numbers(&EventKind::ALL, &CAUSES) {
-            self.any_of("kind", part.kinds.iter().copied());
-        }
-    }
-
-    /// Adds the terms for times, `since`, former lives and the place in the list.
-    pub(super) fn range(&mut self, part: &Part<'_>) {
-        let q = part.q;
-        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        if let Some(from) = q.from_us {
-            self.integer("found_us >= ", number(from));
-        }
-        if let Some(to) = q.to_us {
-            self.integer("found_us < ", number(to));
-        }
-        if let Some(since) = q.since {
-            self.integer("number > ", number(since));
-        }
-        if !q.former {
-            self.present();
-        }
-        if let Some(before) = part.before {
-            self.integer("found_us <= ", before.0);
-            self.key("<", before);
-        }
-    }
-
-    /// Compares the key of an event with another.
-    pub(super) fn key(&mut self, comparison: &str, (found, number): Key) {
-        self.integer(&format!("(found_us, number) {comparison} ("), found);
-        self.values.push(Bound::One(SqlValue::Integer(number)));
-        let _ = write!(self.sql, ", ?{})", self.values.len());
-    }
-
-    /// Runs the search on one index and returns at most `limit` keys, newest first.
-    fn keys(&self, db: &Connection, source: &str, limit: usize) -> Result<Vec<Key>, StateError> {
-        let condition = if self.sql.is_empty() { "1" } else { self.sql.as_str() };
-        let sql = format!(
-            "SELECT found_us, number FROM event {source} WHERE {condition}
-             ORDER BY found_us DESC, number DESC LIMIT {limit}"
-        );
-        let mut select = db.prepare_cached(&sql).context(WHAT)?;
-        select
-            .query_map(params_from_iter(&self.values), |r| Ok((r.get(0)?, r.get(1)?)))
-            .and_then(Iterator::collect)
-            .context(WHAT)
-    }
 }
 
 /// Parses the cursor of a page: the number of the part, and the key.
@@ -382,21 +223,25 @@ pub(super) fn search(
         PathMatch::Exact(_) => Some("INDEXED BY event_path"),
         PathMatch::Prefix(_) if few(db, &q.path)? => Some("INDEXED BY event_path"),
         _ if q.user.is_some() => Some("INDEXED BY event_user"),
-        _ if q.process.is_some() => Some("INDEXED BY event_process"),
         _ => None,
     };
-    let Some(source) = source else { return by_time(db, part, limit) };
+    let Some(source) = source else {
+        return match &q.process {
+            Some(process) => by_process(db, part, process, limit),
+            None => by_time(db, part, limit),
+        };
+    };
     let mut terms = Terms::default();
     terms.path(&q.path);
     terms.all(part);
-    let mut keys = terms.keys(db, source, limit)?;
+    let mut keys = keys_by(db, &terms, source, limit)?;
     if let PathMatch::Exact(path) = &q.path {
         let mut terms = Terms::default();
         terms.text("moved_from = ", path);
         terms.all(part);
         let by_path = source == "INDEXED BY event_path";
         let moved = if by_path { "INDEXED BY event_moved_from" } else { source };
-        keys.extend(terms.keys(db, moved, limit)?);
+        keys.extend(keys_by(db, &terms, moved, limit)?);
         keys.sort_unstable_by(|a, b| b.cmp(a));
         keys.dedup();
         keys.truncate(limit);
@@ -416,6 +261,60 @@ fn few(db: &Connection, path: &PathMatch) -> Result<bool, StateError> {
     let found: i64 =
         count.query_row(params_from_iter(&terms.values), |r| r.get(0)).context(WHAT)?;
     Ok((found as usize) < PREFIX_CANDIDATES_MAX)
+}
+
+/// Merges the changes that a program made with those that it perhaps made.
+fn by_process(
+    db: &Connection,
+    part: &Part<'_>,
+    process: &str,
+    limit: usize,
+) -> Result<Vec<Key>, StateError> {
+    let others = ChangeQuery { process: None, ..part.q.clone() };
+    let mut terms = Terms::default();
+    terms.path(&others.path);
+    terms.all(&Part { q: &others, ..part.clone() });
+    let condition = terms.condition().to_owned();
+    let newest = part.before.unwrap_or(BEFORE_ALL).0;
+    let bound = [SqlValue::Text(process.to_owned()), SqlValue::Integer(newest)];
+    let (name, until) = (terms.values.len() + 1, terms.values.len() + 2);
+    let sql = format!(
+        "SELECT found_us, number FROM event INDEXED BY event_process
+         WHERE process = ?{name} AND found_us <= ?{until} AND {condition}
+         UNION
+         SELECT event_found_us, event_number FROM candidate
+         CROSS JOIN event ON number = event_number
+         WHERE name = ?{name} AND event_found_us <= ?{until} AND {condition}
+         ORDER BY 1 DESC, 2 DESC LIMIT {limit}"
+    );
+    terms.values.extend(bound.map(Bound::One));
+    keys_of(db, &sql, &terms.values)
+}
+
+/// Runs the search on one index and returns at most `limit` keys, newest first.
+fn keys_by(
+    db: &Connection,
+    terms: &Terms,
+    source: &str,
+    limit: usize,
+) -> Result<Vec<Key>, StateError> {
+    let condition = terms.condition();
+    let sql = format!(
+        "SELECT found_us, number FROM event {source} WHERE {condition}
+         ORDER BY found_us DESC, number DESC LIMIT {limit}"
+    );
+    keys_of(db, &sql, &terms.values)
+}
+
+/// Runs a search for keys.
+fn keys_of(db: &Connection, sql: &str, values: &[Bound]) -> Result<Vec<Key>, StateError> {
+    db.prepare_cached(sql)
+        .and_then(|mut select| {
+            let rows =
+                select.query_map(params_from_iter(values), |r| Ok((r.get(0)?, r.get(1)?)))?;
+            rows.collect()
+        })
+        .context(WHAT)
 }
 
 /// Searches one index range for each kind with each cause, or for each of these and agent when few
@@ -438,7 +337,7 @@ fn by_time(db: &Connection, part: &Part<'_>, limit: usize) -> Result<Vec<Key>, S
             terms.integer("kind = ", *kind);
             terms.range(part);
             terms.path(&part.q.path);
-            keys.extend(terms.keys(db, source, limit)?);
+            keys.extend(keys_by(db, &terms, source, limit)?);
         }
     }
     keys.sort_unstable_by(|a, b| b.cmp(a));

@@ -10,8 +10,9 @@ use std::fmt::Write as _;
 use model::CauseKind;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
-use super::changes::{BEFORE_ALL, Key, Lines, Part, Terms, WHAT, search};
+use super::changes::{BEFORE_ALL, Lines, WHAT, search};
 use super::kinds::{CAUSE_STEP, cause_of};
+use super::terms::{Key, Part, Terms};
 use crate::error::{Context, StateError};
 use crate::limits::COLLAPSED_LOOKED_AT_MAX;
 use crate::query::{Collapsed, PathMatch};
@@ -94,11 +95,7 @@ fn selected(part: &Part<'_>, (agent, id): &CauseOfAgent) -> Terms {
         }
         path => terms.path(path),
     }
-    for (before, text) in [("user = ", &part.q.user), ("process = ", &part.q.process)] {
-        if let Some(text) = text {
-            terms.text(before, text);
-        }
-    }
+    terms.user_and_process(part.q);
     terms
 }
 

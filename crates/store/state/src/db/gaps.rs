@@ -13,11 +13,11 @@ use rusqlite::{Connection, OptionalExtension, ToSql, params};
 use super::StateStore;
 use super::apply::Applier;
 use super::changes::{ROW, read_row};
-use super::extract::EventColumns;
 use super::kinds::{CAUSES, kind_number, numbers};
 use crate::error::{Context, StateError};
 use crate::limits::{LATE_CHANGES_MAX, OPEN_GAPS_MAX};
 use crate::query::{EventKind, LateChanges, StoredEvent};
+use columns::EventColumns;
 use sqlite::Reader;
 
 /// The id of an agent's absence among its open gaps.

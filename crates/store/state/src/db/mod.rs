@@ -13,7 +13,6 @@ mod connections;
 mod counters;
 mod documents;
 mod event_time;
-mod extract;
 mod fleet;
 mod gaps;
 mod kinds;
@@ -26,6 +25,7 @@ mod schema;
 mod server_events;
 mod sessions;
 mod statements;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod transaction_cache;

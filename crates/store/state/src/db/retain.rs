@@ -125,6 +125,9 @@ fn drop_events(
     tx.prepare_cached("DELETE FROM event WHERE number <= ?1")
         .and_then(|mut delete| delete.execute([last]))
         .context(WHAT)?;
+    tx.prepare_cached("DELETE FROM candidate WHERE event_number <= ?1")
+        .and_then(|mut s| s.execute([last]))
+        .context(WHAT)?;
     tx.prepare_cached("DELETE FROM open_gap WHERE number <= ?1")
         .and_then(|mut delete| delete.execute([last]))
         .context(WHAT)?;

@@ -11,7 +11,8 @@ pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
 /// Numbered migrations; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
-const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6, STEP_7, STEP_8, STEP_9];
+const STEPS: &[&str] =
+    &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6, STEP_7, STEP_8, STEP_9, STEP_10];
 
 const STEP_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -198,6 +199,17 @@ CREATE TABLE open_gap (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX open_gap_absence ON open_gap (number) WHERE gap = '';
 INSERT INTO open_gap SELECT agent, '', max(number) FROM event WHERE kind = 5 GROUP BY agent;
+";
+
+/// Programs that may have made a change, where `event.process` does not name the only one.
+const STEP_10: &str = "
+CREATE TABLE candidate (
+  name TEXT NOT NULL,
+  event_found_us INTEGER NOT NULL,
+  event_number INTEGER NOT NULL,
+  PRIMARY KEY (name, event_found_us, event_number)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX candidate_event ON candidate (event_number);
 ";
 
 /// Returns the newest version that this program knows.

@@ -4,10 +4,10 @@ use model::{AgentEvent, AgentId, EventBody};
 
 use super::apply::{Applier, Stop};
 use super::event_time::EventTime;
-use super::extract::EventColumns;
 use super::gaps::ABSENCE;
 use super::transaction_cache::TransactionCache;
 use crate::query::EventKind;
+use columns::EventColumns;
 
 impl Applier<'_> {
     /// Appends events of agents that the server made; returns the number of new ones. Those of

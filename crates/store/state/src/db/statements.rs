@@ -2,7 +2,7 @@
 
 use rusqlite::{CachedStatement, Connection, params};
 
-use super::extract::Columns;
+use columns::Columns;
 use sqlite::Packed;
 
 const FIND: &str = "SELECT number, version, length(body), path = ?3 FROM document
@@ -32,6 +32,9 @@ const INSERT_EVENT: &str = "INSERT INTO event
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
     ON CONFLICT (agent, id) DO NOTHING";
 
+const INSERT_CANDIDATE: &str =
+    "INSERT INTO candidate (name, event_found_us, event_number) VALUES (?1, ?2, ?3)";
+
 /// The statements of one transaction, prepared once.
 pub(super) struct Statements<'c> {
     pub(super) find: CachedStatement<'c>,
@@ -44,6 +47,7 @@ pub(super) struct Statements<'c> {
     pub(super) put_tombstone: CachedStatement<'c>,
     pub(super) drop_tombstone: CachedStatement<'c>,
     pub(super) insert_event: CachedStatement<'c>,
+    pub(super) insert_candidate: CachedStatement<'c>,
 }
 
 impl<'c> Statements<'c> {
@@ -59,6 +63,7 @@ impl<'c> Statements<'c> {
             put_tombstone: db.prepare_cached(PUT_TOMBSTONE)?,
             drop_tombstone: db.prepare_cached(DROP_TOMBSTONE)?,
             insert_event: db.prepare_cached(INSERT_EVENT)?,
+            insert_candidate: db.prepare_cached(INSERT_CANDIDATE)?,
         })
     }
 }

@@ -122,8 +122,13 @@ fn counter_and_page_plans_scan_no_table() {
          ORDER BY found_us DESC, number DESC LIMIT 5",
         "SELECT found_us, number FROM event INDEXED BY event_user WHERE user = ?1
          AND found_us < ?2 ORDER BY found_us DESC, number DESC LIMIT 5",
-        "SELECT found_us, number FROM event INDEXED BY event_process WHERE process = ?1
-         ORDER BY found_us DESC, number DESC LIMIT 5",
+        "SELECT found_us, number FROM event INDEXED BY event_process
+         WHERE process = ?1 AND found_us <= ?2
+         UNION
+         SELECT event_found_us, event_number FROM candidate
+         CROSS JOIN event ON number = event_number
+         WHERE name = ?1 AND event_found_us <= ?2
+         ORDER BY 1 DESC, 2 DESC LIMIT 5",
         "SELECT count(*), count(DISTINCT cause_package) FROM event INDEXED BY event_cause_id
          WHERE cause_id = ?1 AND agent = ?2",
         "SELECT 1 FROM event INDEXED BY event_cause_id WHERE cause_id = ?1 AND agent = ?2

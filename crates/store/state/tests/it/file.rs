@@ -151,7 +151,7 @@ fn version_3_session_is_not_reapplied_and_blocks_no_others() {
          DROP INDEX event_user; DROP INDEX event_process; ALTER TABLE event DROP COLUMN user;
          ALTER TABLE event DROP COLUMN process; ALTER TABLE event DROP COLUMN moved_from;
          DROP TABLE report; DROP TABLE open_gap;
-         ALTER TABLE collection DROP COLUMN described_version; PRAGMA user_version = 3;",
+         ALTER TABLE collection DROP COLUMN described_version; DROP TABLE candidate; PRAGMA user_version = 3;",
     )
     .unwrap();
     drop(db);
@@ -198,7 +198,7 @@ fn downgrade_to_version_6(file: &Path) {
         "DROP INDEX event_cause_id; ALTER TABLE event DROP COLUMN cause;
          ALTER TABLE event DROP COLUMN cause_id; ALTER TABLE event DROP COLUMN cause_package;
          DELETE FROM event_kind_count WHERE kind >= 8; DROP TABLE report; DROP TABLE open_gap;
-         ALTER TABLE collection DROP COLUMN described_version; PRAGMA user_version = 6;",
+         ALTER TABLE collection DROP COLUMN described_version; DROP TABLE candidate; PRAGMA user_version = 6;",
     )
     .unwrap();
 }
@@ -262,7 +262,8 @@ fn absence_of_version_8_is_open_after_the_migration() {
     }
     drop(store);
     let db = Connection::open(&file).unwrap();
-    db.execute_batch("DROP TABLE open_gap; PRAGMA user_version = 8;").unwrap();
+    db.execute_batch("DROP TABLE open_gap; DROP TABLE candidate; PRAGMA user_version = 8;")
+        .unwrap();
     drop(db);
     let store = open(&file);
     let open = || store.open_absences(&Reader::server(), 0, 9).unwrap().len();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use model::Writer;
+use model::{Interval, Writer, WriterSeen};
 
 /// Milliseconds between two reads.
 const PACE_MS: i32 = 5;
@@ -79,10 +79,9 @@ fn read_all(mut group: File, stop: &AtomicBool) -> BTreeMap<String, Vec<Writer>>
             };
             let to_ns = now_ns();
             for (name, pid) in events(&buffer[..length]) {
-                add(
-                    found.entry(name).or_default(),
-                    Writer { pid, from_ns: empty_ns, to_ns, only_closed: false },
-                );
+                let read = Interval { from_ns: empty_ns, to_ns };
+                let writer = Writer::new(pid, WriterSeen::Changing, read);
+                add(found.entry(name).or_default(), writer);
             }
         }
         if last {
@@ -100,7 +99,7 @@ fn read_all(mut group: File, stop: &AtomicBool) -> BTreeMap<String, Vec<Writer>>
 
 fn add(writers: &mut Vec<Writer>, writer: Writer) {
     match writers.iter_mut().find(|known| known.pid == writer.pid) {
-        Some(known) => known.to_ns = writer.to_ns,
+        Some(known) => known.add(&writer),
         None => writers.push(writer),
     }
 }

@@ -276,3 +276,45 @@ fn changes_are_found_by_user_process_and_former_path() {
     let counts = store.counts(&Reader::server()).unwrap();
     assert!(counts.events_by_kind.contains(&(EventKind::Moved, 1)), "{counts:?}");
 }
+
+#[test]
+fn process_matches_each_program_that_may_have_made_a_change() {
+    let store = open();
+    let event = |id: &str, found: u64, process: &str| {
+        let at = model::timestamp::micros(found * 1_000_000);
+        let body = format!(
+            r#"{{"@timestamp":"{at}","event":{{"action":"modified"}},"file":{{"path":"/{id}"}},
+            "process":{process}}}"#
+        );
+        Write::Event { id: id.into(), body: body.into_bytes() }
+    };
+    let two = r#"{"candidates":[{"name":"bash"},{"name":"cp"}]}"#;
+    let writes = vec![
+        event("e-1", 10, two),
+        event("e-2", 20, r#"{"name":"cp"}"#),
+        event("e-3", 30, r#"{"name":"cat","earlier":[{"name":"bash"}]}"#),
+        event("e-4", 40, two),
+    ];
+    apply(&store, session(1, 99, writes));
+    let of = |process: &str| ChangeQuery { process: Some(process.into()), ..all() };
+    assert_eq!(ids(&store, &of("bash")), ["e-4", "e-3", "e-1"]);
+    assert_eq!(ids(&store, &of("cp")), ["e-4", "e-2", "e-1"]);
+    assert_eq!(ids(&store, &of("cat")), ["e-3"]);
+    let path = PathMatch::Exact("/e-1".into());
+    assert_eq!(ids(&store, &ChangeQuery { path, ..of("cp") }), ["e-1"]);
+    let agents = Some(vec![AgentId(2)]);
+    assert_eq!(ids(&store, &ChangeQuery { agents, ..of("cp") }), [""; 0]);
+    let query = ChangeQuery { limit: 1, ..of("cp") };
+    let mut listed = Vec::new();
+    let mut cursor = None;
+    loop {
+        let query = ChangeQuery { cursor, ..query.clone() };
+        let page = store.changes(&Reader::server(), &query).unwrap();
+        listed.extend(page.items.into_iter().map(|event| event.id));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, ["e-4", "e-2", "e-1"], "page by page");
+}

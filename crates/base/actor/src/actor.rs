@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 pub enum Attribution {
     /// Process, executable and users are known.
     Exact,
-    /// The process is known. It had several executables or users in the interval of the change,
-    /// which are listed; which of them made the change is not known.
+    /// The process is known. It had several programs in the interval of its last change or several
+    /// users, which are listed; which of them made the change is not known.
     Ambiguous,
     /// The process may be another one with the same number, because the number was reused or
     /// messages were lost; or it closed the file and was not seen changing it.
@@ -37,6 +37,19 @@ pub struct Executable {
     /// True if the file was removed or replaced while the process ran.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
+}
+
+/// A program that comes into question, as the process that ran it shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Candidate {
+    #[serde(flatten)]
+    pub executable: Executable,
+    /// Arguments joined by blanks, with secrets masked; empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command_line: String,
+    /// Working directory when the program was started.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub working_directory: String,
 }
 
 /// A user: number and, if it has one, name.
@@ -81,9 +94,14 @@ pub struct Actor {
     pub reason: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessInfo>,
-    /// The candidates, if several executables come into question.
+    /// The candidates for its last change in the order in which the process ran them, if several
+    /// programs come into question.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub executables: Vec<Executable>,
+    pub executables: Vec<Candidate>,
+    /// Other programs that the same process ran when it made changes before its last one, in their
+    /// order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Candidate>,
     /// Ancestors, the parent first; at most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<ProcessInfo>,
