@@ -15,6 +15,37 @@ struct System {
     root: PathBuf,
 }
 
+/// Commands of hooks, and programs that pretend to be dpkg. `$ROOT` is the system's root.
+const IMPOSTORS: &[(&str, &str)] = &[
+    (
+        "hooked-by-dpkg",
+        "dpkg --root=$ROOT --pre-invoke='echo x > $ROOT/usr/bin/$NAME' --purge none",
+    ),
+    (
+        "hooked-by-apt",
+        "mkdir -p $ROOT/lists/partial; apt-get -qq -o Dir::State::Lists=$ROOT/lists \\
+         -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=/dev/null \\
+         -o APT::Update::Pre-Invoke::='echo x > $ROOT/usr/bin/$NAME' update",
+    ),
+    (
+        "other-mount-namespace",
+        "cp /bin/bash $ROOT/copy; unshare -m sh -ec 'mount --bind $ROOT/copy /usr/bin/dpkg; \\
+         exec /usr/bin/dpkg -c \"echo x > $ROOT/usr/bin/$NAME\"'",
+    ),
+    (
+        "below-another-mount-namespace",
+        "cp /bin/bash $ROOT/copy; unshare -m sh -ec 'mount --bind $ROOT/copy /usr/bin/dpkg; \\
+         exec /usr/bin/dpkg -c \"touch $ROOT/usr/bin/$NAME; true\"'",
+    ),
+    ("copy-of-the-shell", "cp /bin/bash $ROOT/dpkg; $ROOT/dpkg -c 'echo x > $ROOT/usr/bin/$NAME'"),
+    (
+        "script-elsewhere",
+        "mkdir -p $ROOT/x/var/lib/dpkg/info; f=$ROOT/x/var/lib/dpkg/info/a.postinst; \\
+         echo 'echo x > $ROOT/usr/bin/$NAME' > $f; \\
+         dpkg --root=$ROOT --pre-invoke=\"sh $f\" --purge none",
+    ),
+];
+
 /// A change as the server has it.
 #[derive(Debug, PartialEq)]
 struct Told {
@@ -75,7 +106,8 @@ impl System {
         let root = self.root.display();
         let script = format!(
             "#!/bin/sh\nif [ -p {root}/wait ]; then read line < {root}/wait; fi\n\
-             echo {version} > {root}/etc/generated\n"
+             echo {version} > {root}/etc/generated\n\
+             if [ -f {root}/extra ]; then sh -e {root}/extra; fi\n"
         );
         write("DEBIAN/postinst", &script);
         let script = "chmod 755 DEBIAN/postinst && md5sum $(find usr -type f) > DEBIAN/md5sums";
@@ -262,5 +294,65 @@ fn upgrade_while_the_agent_was_down_is_explained_by_the_log() {
             "created usr/bin/planted unexplained",
         ],
     );
+    assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn hooks_and_impostors_explain_nothing() {
+    let Some(system) = System::new("causes-impostors") else { return };
+    let (running, api) = system.up();
+    let mut expected = Vec::new();
+    for (name, script) in IMPOSTORS {
+        let script = script.replace("$ROOT", system.root.to_str().unwrap()).replace("$NAME", name);
+        let words = ["-c", &script];
+        // dpkg does not know the package, which is no reason to leave its hooks out.
+        Command::new("sh").args(words).stderr(Stdio::null()).status().unwrap();
+        expected.push(format!("created usr/bin/{name} unexplained"));
+    }
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    system.expect(&api, 0, &expected);
+    let foreign = |change: &Value| {
+        let process = &change["process"];
+        [process, &process["parent"]].iter().any(|process| process["foreign"] == true)
+    };
+    for change in api.history("/changes") {
+        let path = change["path"].as_str().unwrap();
+        assert_eq!(foreign(&change), path.contains("mount-namespace"), "{change:#}");
+    }
+    assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn doors_that_a_script_opens_are_listed_with_the_unexplained() {
+    let Some(system) = System::new("causes-doors") else { return };
+    fs::create_dir_all(system.at("etc/cron.d")).unwrap();
+    fs::copy("/bin/true", system.at("usr/bin/kept")).unwrap();
+    let package = system.build("1.0", &["usr/bin/tool", "usr/bin/own"]);
+    let extra = "chmod 4755 ROOT/usr/bin/kept ROOT/usr/bin/own; echo x > ROOT/etc/cron.d/x";
+    fs::write(system.at("extra"), extra.replace("ROOT", system.root.to_str().unwrap())).unwrap();
+    let (running, api) = system.up();
+    system.run_dpkg(&["-i", package.to_str().unwrap()]);
+    system.expect(
+        &api,
+        0,
+        &[
+            "created usr/bin/tool package dpkg: tool 1.0",
+            "created usr/bin/own package dpkg: tool 1.0",
+            "created usr/bin/link package dpkg: tool 1.0",
+            "created etc/tool.conf package dpkg: tool 1.0",
+            "created etc/generated deployment dpkg: script tool.postinst",
+            "modified usr/bin/kept unexplained adds setuid, although dpkg: script tool.postinst",
+            "created etc/cron.d/x deployment dpkg: script tool.postinst",
+        ],
+    );
+    let unexplained = api.history("/changes?cause=unexplained");
+    let mut listed: Vec<_> = unexplained
+        .iter()
+        .map(|change| (change["path"].as_str().unwrap(), change["cause"]["attention"] == true))
+        .collect();
+    listed.sort_unstable();
+    let [kept, job] = ["usr/bin/kept", "etc/cron.d/x"].map(|path| system.at(path));
+    let expected = [(job.to_str().unwrap(), true), (kept.to_str().unwrap(), false)];
+    assert_eq!(listed, expected);
     assert_eq!(running.stop(), 0);
 }

@@ -120,6 +120,8 @@ export interface ProgramBody {
   hash?: { sha256: string };
   command_line?: string;
   working_directory?: string;
+  /** True if the host has another file at the path of the executable, or none. */
+  foreign?: boolean;
 }
 
 /** A process, with the one that created it. */
@@ -132,6 +134,7 @@ export interface ProcessBody {
   hash?: { sha256: string };
   command_line?: string;
   working_directory?: string;
+  foreign?: boolean;
   /** The programs that come into question, in the order in which the process ran them. */
   candidates?: ProgramBody[];
   /** Other programs that the process ran when it made changes before its last one. */
@@ -171,6 +174,8 @@ export interface Cause {
   content_matches?: boolean;
   /** True if a process of the tool was seen making the change. */
   writer_matches?: boolean;
+  /** True if the change opens a door: it is listed and counted with the unexplained. */
+  attention?: boolean;
 }
 
 export interface Change {

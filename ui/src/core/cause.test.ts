@@ -15,6 +15,9 @@ test("a cause names its kind, tool and package with both versions", () => {
   expect(causeText({ kind: "deployment" })).toBe("deployment");
   expect(causeText({ kind: "unexplained", detail: "another writer" })).toBe("unexplained");
   expect(causeText(undefined)).toBe("unexplained");
+  expect(causeText({ kind: "deployment", tool: "dpkg", attention: true })).toBe(
+    "needs attention, deployment: dpkg",
+  );
 });
 
 test("a package that was installed or removed has one version or none", () => {

@@ -18,7 +18,9 @@ export function packageText(cause: Cause | undefined): string {
 export function causeText(cause: Cause | undefined): string {
   if (cause === undefined || cause.kind === "unexplained") return "unexplained";
   const said = [cause.tool ?? "", packageText(cause)].filter((text) => text !== "");
-  return said.length === 0 ? cause.kind : `${cause.kind}: ${said.join(", ")}`;
+  const attention = cause.attention ? "needs attention, " : "";
+  const kind = `${attention}${cause.kind}`;
+  return said.length === 0 ? kind : `${kind}: ${said.join(", ")}`;
 }
 
 /** What a collapsed line stands for: `apt: 6 packages, 214 changes`; empty for a single change. */

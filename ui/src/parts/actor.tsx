@@ -27,6 +27,9 @@ function Program({ row }: { row: ProgramRow }) {
           <span class="quiet">not known</span>
         )}
         {note === "" ? null : <div class="note">{note}</div>}
+        {program.foreign ? (
+          <div class="note">another file than the host has at this path</div>
+        ) : null}
         {program.hash ? (
           <div class="note">
             <Digest text={program.hash.sha256} />

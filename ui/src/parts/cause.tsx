@@ -7,8 +7,8 @@ import { Safe } from "./text";
 
 /** The cause of a change in one line. */
 export function Cause({ change }: { change: Change }) {
-  const { kind = "unexplained", detail = "" } = change.cause ?? {};
-  const explained = kind !== "unexplained";
+  const { kind = "unexplained", detail = "", attention = false } = change.cause ?? {};
+  const explained = kind !== "unexplained" && !attention;
   return (
     <>
       <span class={explained ? "cause" : "cause unexplained"}>
@@ -43,6 +43,7 @@ export function CauseFacts({ change }: { change: Change }) {
       <h2 id="cause">Why it changed</h2>
       <dl class="facts card of-cause">
         {fact("Cause", cause.kind)}
+        {cause.attention ? fact("Attention", "it decides who may log in, or what runs") : null}
         {fact("Explanation", cause.detail)}
         {fact("Tool", cause.tool)}
         {fact("Package", packageText(cause))}

@@ -124,6 +124,8 @@ impl Describer {
                 executable: executable(program, self.hashes.of(pid, program)),
                 command_line: info.command_line,
                 working_directory: info.working_directory,
+                foreign: info.foreign,
+                arguments: info.arguments,
             };
             if !candidates.contains(&candidate) {
                 candidates.push(candidate);
@@ -180,6 +182,8 @@ impl Describer {
         let command_line =
             image.command_line.get_or_init(|| mask::command_line(&image.arguments, &self.patterns));
         info.command_line = printable(command_line, command_line_bytes);
+        info.foreign = image.foreign;
+        info.arguments = image.first_arguments.get_or_init(|| first_arguments(image)).clone();
         info.working_directory = path(&image.working_directory);
     }
 
@@ -216,6 +220,12 @@ impl Describer {
             Reason::Behind => "process table is behind".to_owned(),
         }
     }
+}
+
+fn first_arguments(image: &Image) -> Arc<[String]> {
+    let arguments = image.arguments.split(|byte| *byte == 0);
+    let text = |argument| String::from_utf8_lossy(argument).into_owned();
+    arguments.take(limits::FIRST_ARGUMENTS_MAX).map(text).collect()
 }
 
 fn executable(program: &Program, sha256: Option<String>) -> Executable {

@@ -41,6 +41,10 @@ pub struct Image {
     pub container: String,
     /// Digest of the path of the control group, which is that of a login session or service.
     pub control_group: u64,
+    /// See [`model::ProcessInfo::foreign`].
+    pub foreign: bool,
+    /// The first few arguments as text; computed when they are first reported.
+    pub first_arguments: OnceLock<Arc<[String]>>,
     /// The arguments as text, with secrets masked; computed when they are first reported.
     pub command_line: OnceLock<String>,
     /// Time at which `/proc` had been read, nanoseconds of `CLOCK_MONOTONIC`.

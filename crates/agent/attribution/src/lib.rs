@@ -53,6 +53,7 @@ use crate::describe::Describer;
 pub use crate::error::AttributionError;
 use crate::find::{FindOutcome, Reason};
 pub use crate::priority::Priority;
+pub use crate::read::IdentityPaths;
 use crate::reader::{Reader, Shared};
 
 /// Settings of the attribution.
@@ -62,11 +63,14 @@ pub struct Options {
     pub mask: Vec<String>,
     /// Bytes of the connector's receive buffer.
     pub buffer_bytes: usize,
+    /// Returns the paths that decide what a program is, if it is to be judged.
+    pub identity: IdentityPaths,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mask: Vec::new(), buffer_bytes: limits::BUFFER_BYTES }
+        let identity: IdentityPaths = |_, _, _| Vec::new();
+        Self { mask: Vec::new(), buffer_bytes: limits::BUFFER_BYTES, identity }
     }
 }
 
@@ -107,7 +111,7 @@ impl Attribution {
         // A resolver that wakes the thread must not wait for it.
         rustix::fs::fcntl_setfl(&wake, rustix::fs::OFlags::NONBLOCK).map_err(io::Error::from)?;
         let shared = Arc::new(Shared::new(wake));
-        let reader = Reader::new(shared.clone(), connector, woken);
+        let reader = Reader::new(shared.clone(), connector, woken, options.identity);
         let (send, raised) = mpsc::channel();
         let thread = thread::Builder::new().name("attribution".into()).spawn(move || {
             // The receiver waits for it.

@@ -27,6 +27,8 @@ pub const ANCESTOR_COMMAND_LINE_BYTES_MAX: usize = 512;
 pub const CANDIDATES_MAX: usize = 8;
 /// Most programs that are described of those that a writer ran before its last change.
 pub const EARLIER_MAX: usize = 4;
+/// Most arguments of a process that the explanation of changes gets.
+pub const FIRST_ARGUMENTS_MAX: usize = 8;
 /// Most bytes of a described path.
 pub const PATH_BYTES_MAX: usize = 1024;
 /// Bytes of the connector's receive buffer: about 20,000 messages.

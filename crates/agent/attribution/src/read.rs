@@ -5,9 +5,12 @@
 //! executable is read last, because [`crate::table`] concludes from it that what was read before
 //! it belongs to the same image.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -29,8 +32,13 @@ const TICK_NS: u64 = 10_000_000;
 /// Marker that the kernel appends to the path of a removed executable.
 const DELETED: &[u8] = b" (deleted)";
 
+/// Returns the paths whose files decide what a program is: its executable, and the script that it
+/// runs. Empty for most programs, which are not judged. Takes the path of the executable, the
+/// arguments, each ended by a zero byte, and the working directory.
+pub type IdentityPaths = fn(&Path, &[u8], &Path) -> Vec<PathBuf>;
+
 /// Reads a process. Returns `None` if it is gone.
-pub(crate) fn process(pid: u32) -> Option<Reading> {
+pub(crate) fn process(pid: u32, identity: IdentityPaths) -> Option<Reading> {
     let directory = directory(pid)?;
     let stat = Stat::parse(&text(&directory, "stat")?)?;
     let ids = ids(&text(&directory, "status")?)?;
@@ -53,6 +61,7 @@ pub(crate) fn process(pid: u32) -> Option<Reading> {
         }
     }
     image.read_ns = clock::monotonic_ns();
+    image.foreign = is_foreign(&directory, &image, identity);
     Some(Reading {
         start: start(stat.start_ticks),
         parent: stat.parent,
@@ -85,15 +94,45 @@ pub(crate) fn exists(pid: u32) -> bool {
 }
 
 /// Reads every process. A process that ends while it is read is left out.
-pub(crate) fn all() -> std::io::Result<Vec<(u32, Reading)>> {
+pub(crate) fn all(identity: IdentityPaths) -> std::io::Result<Vec<(u32, Reading)>> {
     let mut running = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        running.extend(process(pid).map(|reading| (pid, reading)));
+        running.extend(process(pid, identity).map(|reading| (pid, reading)));
     }
     Ok(running)
+}
+
+/// Returns true if process 1 sees another file at a path that decides what the program is, or none.
+fn is_foreign(directory: &OwnedFd, image: &Image, identity: IdentityPaths) -> bool {
+    let Some(program) = &image.program else { return false };
+    let as_path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    let executable = as_path(&program.path);
+    let paths = identity(&executable, &image.arguments, &as_path(&image.working_directory));
+    paths.iter().any(|path| {
+        let own = if *path == executable {
+            Some((program.file.device, program.file.inode))
+        } else {
+            let below = path.strip_prefix("/").unwrap_or(path);
+            let stat =
+                rustix::fs::statat(directory, Path::new("root").join(below), AtFlags::empty());
+            stat.ok().map(|stat| (stat.st_dev, stat.st_ino))
+        };
+        own.is_none() || own != on_host(path)
+    })
+}
+
+/// Returns device and inode of a path as process 1 sees it. Where its view cannot be read, the
+/// agent's own counts.
+fn on_host(path: &Path) -> Option<(u64, u64)> {
+    let below = path.strip_prefix("/").unwrap_or(path);
+    let stat = match rustix::fs::stat(Path::new("/proc/1/root").join(below)) {
+        Err(Errno::ACCESS | Errno::PERM) => rustix::fs::stat(path),
+        other => other,
+    };
+    stat.ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
 /// Returns the identity of a file.
@@ -229,7 +268,7 @@ mod tests {
 
     #[test]
     fn own_process_is_read() {
-        let reading = process(std::process::id()).unwrap();
+        let reading = process(std::process::id(), |_, _, _| Vec::new()).unwrap();
         let image = reading.image.unwrap();
         let program = image.program.as_ref().unwrap();
         let path = std::env::current_exe().unwrap();
@@ -240,6 +279,10 @@ mod tests {
         let start_ns = u64::try_from(reading.start.at_ns.unwrap()).unwrap();
         assert!(start_ns < image.read_ns);
         assert!(exists(std::process::id()));
-        assert!(process(u32::MAX).is_none());
+        assert!(process(u32::MAX, |_, _, _| Vec::new()).is_none());
+        assert!(!image.foreign);
+        let judged = |own: IdentityPaths| process(std::process::id(), own).unwrap().image.unwrap();
+        assert!(!judged(|executable, _, _| vec![executable.to_owned()]).foreign);
+        assert!(judged(|_, _, _| vec!["/none".into()]).foreign);
     }
 }

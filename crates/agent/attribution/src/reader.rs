@@ -22,7 +22,7 @@ use crate::connector::{Connector, Received};
 use crate::limits;
 use crate::losses::Sequences;
 use crate::message::{Kind, Message};
-use crate::read;
+use crate::read::{self, IdentityPaths};
 use crate::table::{Executable, ProcReading, Table};
 
 /// Most ended processes that are removed before the socket is read again.
@@ -109,13 +109,19 @@ pub(crate) struct Reader {
     sequences: Sequences,
     /// Start of the interval in which messages were lost, if any were.
     lost_since_ns: Option<u64>,
+    identity: IdentityPaths,
 }
 
 impl Reader {
     /// Returns a reader whose table is empty until [`Reader::run`] has read `/proc`.
-    pub(crate) fn new(shared: Arc<Shared>, connector: Connector, woken: PipeReader) -> Self {
-        let lost_since_ns = Some(0);
-        Self { shared, connector, woken, sequences: Sequences::default(), lost_since_ns }
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        connector: Connector,
+        woken: PipeReader,
+        identity: IdentityPaths,
+    ) -> Self {
+        let (sequences, lost_since_ns) = (Sequences::default(), Some(0));
+        Self { shared, connector, woken, sequences, lost_since_ns, identity }
     }
 
     /// Runs until [`Shared::stop`] or an error.
@@ -201,7 +207,7 @@ impl Reader {
                 if let Some(on_exec) = self.shared.on_exec.get() {
                     on_exec();
                 }
-                ProcReading::Process(read::process(task.pid))
+                ProcReading::Process(read::process(task.pid, self.identity))
             }
             Kind::Uid(task, _) => ProcReading::Users(read::users(task.pid)),
             Kind::Fork { .. } | Kind::Exit(_) => ProcReading::Nothing,
@@ -216,7 +222,7 @@ impl Reader {
     /// the loss, so the kernel queues messages again: nothing after `to_ns` is missing.
     fn restart(&mut self) -> io::Result<()> {
         let Some(from_ns) = self.lost_since_ns.take() else { return Ok(()) };
-        let running = read::all()?;
+        let running = read::all(self.identity)?;
         // Changes while /proc was read count as lost too: what was read is in force only later.
         let to_ns = clock::monotonic_ns();
         self.shared.table.lock().restart(from_ns, to_ns, &running);

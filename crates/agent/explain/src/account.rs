@@ -1,5 +1,7 @@
 //! Which tool accounts for a change, by its writers.
 
+use std::path::Path;
+
 use model::{Actor, Attribution, Change};
 
 use crate::lineage::{self, Lineage, Tool};
@@ -23,7 +25,7 @@ pub(crate) enum Account {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) tool: Tool,
-    /// True if every writer descends from dpkg, or is dpkg.
+    /// True if every writer is dpkg, or runs for a script of a package.
     pub(crate) by_dpkg: bool,
     /// True if every writer is dpkg itself.
     pub(crate) is_dpkg: bool,
@@ -33,21 +35,21 @@ pub(crate) struct Run {
     pub(crate) script: Option<String>,
 }
 
-/// Returns the tool behind a change.
-pub(crate) fn of(change: &Change) -> Account {
+/// Returns the tool behind a change. `database` is the folder of dpkg.
+pub(crate) fn of(change: &Change, database: &Path) -> Account {
     let Some(seen) = &change.seen else { return Account::Unnoticed };
     match (seen.actors.as_slice(), seen.more_actors) {
         ([], 0) => Account::Unnoticed,
-        (actors, 0) => of_actors(actors),
+        (actors, 0) => of_actors(actors, database),
         _ => Account::Unknown,
     }
 }
 
-fn of_actors(actors: &[Actor]) -> Account {
+fn of_actors(actors: &[Actor], database: &Path) -> Account {
     if actors.iter().any(|actor| actor.attribution == Attribution::Uncertain) {
         return Account::Unknown;
     }
-    let lineages: Vec<Lineage> = actors.iter().map(lineage::of).collect();
+    let lineages: Vec<Lineage> = actors.iter().map(|actor| lineage::of(actor, database)).collect();
     let first = |tool: fn(&Lineage) -> Option<&Tool>| {
         let all = lineages.iter().all(|lineage| tool(lineage).is_some());
         lineages.first().and_then(tool).filter(|_| all).cloned()
@@ -70,7 +72,7 @@ fn of_actors(actors: &[Actor]) -> Account {
 }
 
 /// Returns true if every writer descends from dpkg, or is dpkg perhaps: the changes that wait for
-/// the end of its transaction.
-pub fn is_by_dpkg(actors: &[Actor]) -> bool {
-    !actors.is_empty() && actors.iter().all(|actor| lineage::of(actor).by_dpkg)
+/// the end of its transaction. `database` is the folder of dpkg.
+pub fn is_by_dpkg(actors: &[Actor], database: &Path) -> bool {
+    !actors.is_empty() && actors.iter().all(|actor| lineage::of(actor, database).by_dpkg)
 }

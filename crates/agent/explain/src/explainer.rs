@@ -8,7 +8,7 @@
 //! 3. Otherwise it is unexplained. If only the content is that of a package, the detail says so.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ use env::clock::Clock;
 use model::{Cause, CauseKind, CausePackage, Change, ChangeKind, Field, Kind};
 
 use crate::account::{self, Account, Run};
+use crate::doors::{self, StatOverrides};
 use crate::lineage::Tool;
 use crate::lists::{Lists, Member};
 use crate::log::{Action, Log, LogLine};
@@ -47,6 +48,10 @@ pub struct Explainer {
     log: Log,
     lists: Lists,
     lock: DpkgLock,
+    root: PathBuf,
+    /// The folder of dpkg.
+    database: PathBuf,
+    overrides: StatOverrides,
     clock: Arc<dyn Clock>,
     /// Packages whose lists were checked for this batch; `None` before its first use.
     checked: Option<HashSet<String>>,
@@ -67,6 +72,9 @@ impl Explainer {
             log: Log::new(root),
             lists: Lists::new(root),
             lock: DpkgLock::new(root),
+            root: root.to_owned(),
+            database: root.join("var/lib/dpkg"),
+            overrides: StatOverrides::new(root),
             clock,
             checked: None,
             used: None,
@@ -154,7 +162,7 @@ impl Explainer {
         {
             return false;
         }
-        let by_dpkg = match account::of(change) {
+        let by_dpkg = match account::of(change, &self.database) {
             Account::Unnoticed => true,
             Account::Packages(run) => run.by_dpkg,
             _ => false,
@@ -164,15 +172,55 @@ impl Explainer {
 
     /// Returns the cause of a change; `None` if nothing explains it.
     pub fn explain(&mut self, change: &Change) -> Option<Cause> {
-        let account = account::of(change);
-        let member = self.member(change, account == Account::Unnoticed);
+        let account = account::of(change, &self.database);
+        let cause = self.explain_content(change, &account)?;
+        Some(self.judge_door(change, &account, cause))
+    }
+
+    /// Withdraws the cause of a change that opens a door, or demands attention for it.
+    fn judge_door(&self, change: &Change, account: &Account, cause: Cause) -> Cause {
+        if cause.kind == CauseKind::Unexplained {
+            return cause;
+        }
+        let run = match account {
+            Account::Packages(run) if !run.doubtful => Some(run),
+            _ => None,
+        };
+        let is_dpkg = run.is_some_and(|run| run.is_dpkg);
+        let script = run.filter(|run| run.by_dpkg).and_then(|run| run.script.as_deref());
+        if let Some(privilege) = doors::added_privilege(change) {
+            let package = cause.package.as_ref().map(|package| package.name.as_str());
+            let is_own = script.is_some() && script.and_then(package_of_script) == package;
+            let mode = change.after.as_ref().map_or(0, |after| after.mode);
+            let path = change.key.path();
+            let root = self.root.as_os_str().as_encoded_bytes();
+            let below = path.strip_prefix(root.strip_suffix(b"/").unwrap_or(root));
+            let listed = below.is_some_and(|path| self.overrides.has(path, mode));
+            if !is_dpkg && !is_own && !listed {
+                let was = cause.detail;
+                return unexplained(format!("adds {privilege}, although {was}"));
+            }
+        }
+        if is_dpkg || !doors::is_door(&change.key.path(), &self.root) {
+            return cause;
+        }
+        let by_management = matches!(account, Account::Management(_));
+        let by_log = *account == Account::Unnoticed && cause.kind == CauseKind::Package;
+        if by_management || by_log || script.is_some() {
+            return Cause { attention: !by_log, ..cause };
+        }
+        unexplained(format!("decides who may log in or what runs, although {}", cause.detail))
+    }
+
+    fn explain_content(&mut self, change: &Change, account: &Account) -> Option<Cause> {
+        let member = self.member(change, *account == Account::Unnoticed);
         let content = match &member {
             Some(member) => content_of(change, member),
             None if change.after.is_none() => Content::Removed,
             None => Content::Unknown,
         };
         let package = member.as_ref().map(|member| member.package.as_str());
-        match (&account, content) {
+        match (account, content) {
             (Account::Packages(run), Content::Matches) if run.by_dpkg => {
                 Some(self.by_package(change, package, run.tool.clone(), true))
             }
@@ -282,8 +330,16 @@ impl Explainer {
         };
         let tool = tool.to_owned();
         let kind = CauseKind::Package;
-        let cause =
-            Cause { kind, detail, id, tool, package, content_matches, writer_matches: true };
+        let cause = Cause {
+            kind,
+            detail,
+            id,
+            tool,
+            package,
+            content_matches,
+            writer_matches: true,
+            attention: false,
+        };
         if let Some(CausePackage { name, .. }) = &cause.package
             && (self.causes.len() < limits::REMEMBERED_MAX || self.causes.contains_key(name))
         {
@@ -381,14 +437,19 @@ fn by_packages_tool(run: &Run, package: Option<&str>) -> Cause {
         (Some(script), _) => format!("script {script}"),
         (None, Some(package)) if run.is_dpkg => format!("{package} has no digest of the content"),
         (None, _) if run.is_dpkg => "written by dpkg itself".to_owned(),
-        (None, _) if run.by_dpkg => "written by a program that dpkg started".to_owned(),
-        (None, _) => run_of(&run.tool),
+        (None, _) => format!("written by {} itself", run.tool.name),
     };
     deployment(&run.tool, &what)
 }
 
 fn run_of(tool: &Tool) -> String {
     format!("written by {} or a program that it started", tool.name)
+}
+
+/// Returns the package of a script such as `coreutils.postinst` or `libc6:amd64.postinst`.
+fn package_of_script(script: &str) -> Option<&str> {
+    let (package, _) = script.rsplit_once('.')?;
+    package.split(':').next()
 }
 
 fn deployment(tool: &Tool, what: &str) -> Cause {

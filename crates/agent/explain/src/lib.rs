@@ -11,21 +11,25 @@
 //! are dropped a minute after their last use. Without dpkg the cost is three calls of `stat` for a
 //! batch of changes.
 //!
-//! **What a cause does not prove.** Root can change dpkg's lists and run any program below dpkg.
-//! An unprivileged user cannot: only processes that ran as root count.
+//! **What a cause does not prove.** Root can change dpkg's lists and scripts. An unprivileged user
+//! cannot: only processes that ran as root count. What opens a door ([`doors`]) is unexplained, or
+//! keeps its cause and has `attention`, unless dpkg itself wrote it.
 
 mod account;
 mod content;
+mod doors;
 pub mod explainer;
 pub mod limits;
 mod lineage;
 mod lists;
 mod lock;
 mod log;
+mod program;
 mod sink;
 mod status;
 
 pub use account::is_by_dpkg;
 pub use explainer::Explainer;
 pub use lock::{DpkgLock, LockHolder};
+pub use program::identity_paths;
 pub use sink::ExplainingSink;

@@ -1,53 +1,19 @@
-//! Which tools a writer descends from. Pure, except for the owner of scripts.
+//! Tools that a writer descends from.
 //!
 //! An unprivileged user can run a copy of any tool, and can let a program that runs as root for
 //! everybody write for it. Therefore only processes count that ran as root when the change was
-//! made, see [`model::ProcessInfo::is_root`], and the script or executable of a tool of configuration
-//! management must belong to root.
+//! made, see [`model::ProcessInfo::is_root`], the host must have the program at its path, and the
+//! script or executable of a tool of configuration management must belong to root.
+//!
+//! What a package manager starts is not its work: `apt-get -o DPkg::Pre-Invoke::=CMD` and
+//! `dpkg --pre-invoke=CMD` run any command. A descendant counts only if the process directly below
+//! dpkg runs a script of a package.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use model::{Actor, ProcessInfo};
 
-/// The executable of dpkg.
-const DPKG: &str = "/usr/bin/dpkg";
-/// Package managers by their executable or script, with their name.
-const PACKAGE_MANAGERS: &[(&str, &str)] = &[
-    (DPKG, "dpkg"),
-    ("/usr/bin/apt", "apt"),
-    ("/usr/bin/apt-get", "apt-get"),
-    ("/usr/bin/aptitude", "aptitude"),
-    ("/usr/bin/aptitude-curses", "aptitude"),
-    ("/usr/bin/dselect", "dselect"),
-    ("/usr/bin/unattended-upgrade", "unattended-upgrade"),
-    ("/usr/libexec/packagekitd", "packagekit"),
-    ("/usr/lib/packagekit/packagekitd", "packagekit"),
-    ("/usr/sbin/synaptic", "synaptic"),
-];
-/// Tools of configuration management by the file name of their executable or script.
-const MANAGEMENT: &[(&str, &str)] = &[
-    ("ansible", "ansible"),
-    ("ansible-playbook", "ansible"),
-    ("ansible-pull", "ansible"),
-    ("chef-apply", "chef"),
-    ("chef-client", "chef"),
-    ("chef-solo", "chef"),
-    ("cinc-apply", "chef"),
-    ("cinc-client", "chef"),
-    ("cinc-solo", "chef"),
-    ("cloud-init", "cloud-init"),
-    ("puppet", "puppet"),
-    ("salt-call", "salt"),
-    ("salt-minion", "salt"),
-];
-/// Part of the path of a module that ansible copied to the host. It is removed after its run.
-const ANSIBLE_MODULE: &str = "/.ansible/tmp/ansible-tmp-";
-/// File names of interpreters, without a version.
-const INTERPRETERS: &[&str] = &["python", "ruby", "perl", "sh", "bash", "dash"];
-/// Options of interpreters that are followed by a value.
-const OPTIONS_WITH_VALUE: &[&str] = &["-W", "-X", "-I", "-r", "-o"];
+use crate::program::Program;
 
 /// A tool in the ancestry of a writer, or the writer itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,12 +26,12 @@ pub(crate) struct Tool {
 /// The tools that one writer descends from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Lineage {
-    /// The topmost package manager.
+    /// The topmost package manager, if the writer is one or runs for a script of a package.
     pub(crate) packages: Option<Tool>,
-    /// True if dpkg is the writer or an ancestor.
+    /// True if the writer is dpkg, or runs for a script of a package.
     pub(crate) by_dpkg: bool,
-    /// True if the writer is a package manager only perhaps: it had other executables in the
-    /// interval of the change, and no ancestor is one.
+    /// True if the writer is a package manager or such a script only perhaps: it ran other programs
+    /// when it made the change.
     pub(crate) doubtful: bool,
     /// True if the writer itself is dpkg.
     pub(crate) is_dpkg: bool,
@@ -75,46 +41,82 @@ pub(crate) struct Lineage {
     pub(crate) management: Option<Tool>,
 }
 
-/// Returns the tools that a writer descends from.
-pub(crate) fn of(actor: &Actor) -> Lineage {
+/// Returns the tools that a writer descends from. `database` is the folder of dpkg.
+pub(crate) fn of(actor: &Actor, database: &Path) -> Lineage {
     let mut lineage = Lineage::default();
     let Some(writer) = actor.process.as_ref() else { return lineage };
-    let mut manager_above = false;
+    let chain: Vec<&ProcessInfo> = std::iter::once(writer).chain(&actor.ancestors).collect();
     // The topmost one comes last and stays.
-    for (distance, process) in std::iter::once(writer).chain(&actor.ancestors).enumerate() {
-        if !process.is_root {
-            continue;
-        }
-        if let Some(name) = package_manager(process) {
-            lineage.packages = Some(tool(name, process));
-            lineage.by_dpkg |= name == "dpkg";
-            lineage.is_dpkg |= name == "dpkg" && distance == 0;
-            manager_above |= distance > 0;
-        } else if let Some(name) = management(process) {
+    for process in chain.iter().filter(|process| process.is_root) {
+        if let Some(name) = Program::of_process(process).and_then(|p| p.management()) {
             lineage.management = Some(tool(name, process));
         }
-        if lineage.script.is_none() {
-            lineage.script = maintainer_script(&process.command_line);
-        }
+    }
+    if let Some((distance, script)) = script_below_dpkg(&chain, database) {
+        lineage.script = Some(script.to_owned());
+        lineage.by_dpkg = true;
+        add_manager_from(&mut lineage, &chain, distance);
     }
     if writer.is_root {
-        add_candidates(&mut lineage, actor, writer, manager_above);
+        add_writer(&mut lineage, actor, writer, &chain, database);
     }
     lineage
 }
 
-/// Adds what the candidates for the writer's program say, if there are several, and the programs
-/// that it ran when it made earlier changes.
-fn add_candidates(lineage: &mut Lineage, actor: &Actor, writer: &ProcessInfo, above: bool) {
-    let own = writer.executable.is_some().then(|| package_manager(writer));
-    let others = actor.executables.iter().chain(&actor.earlier);
-    let others = others.map(|program| manager_of_path(&program.executable.path));
-    let names: Vec<Option<&'static str>> = own.into_iter().chain(others).collect();
-    let named = || names.iter().flatten().copied();
-    let Some(name) = named().find(|name| *name == "dpkg").or(named().next()) else { return };
+/// Returns the place of the dpkg for whose script the writer runs, and the script's name. The writer
+/// itself may run other programs too, which is judged elsewhere.
+fn script_below_dpkg<'a>(chain: &[&'a ProcessInfo], database: &Path) -> Option<(usize, &'a str)> {
+    chain.windows(2).enumerate().find_map(|(below, pair)| {
+        let [script, dpkg] = pair else { return None };
+        let is_dpkg = is_manager(dpkg, "dpkg") && script.is_root;
+        let script = Program::of_process(script).filter(|_| is_dpkg)?;
+        Some((below + 1, script.maintainer_script(database)?))
+    })
+}
+
+fn is_manager(process: &ProcessInfo, name: &str) -> bool {
+    process.is_root && Program::of_process(process).and_then(|p| p.manager()) == Some(name)
+}
+
+/// Sets the topmost package manager, from a place in the ancestry on.
+fn add_manager_from(lineage: &mut Lineage, chain: &[&ProcessInfo], from: usize) {
+    for process in chain.iter().skip(from).filter(|process| process.is_root) {
+        if let Some(name) = Program::of_process(process).and_then(|p| p.manager()) {
+            lineage.packages = Some(tool(name, process));
+        }
+    }
+}
+
+/// Adds what the writer itself is, if it is no descendant that counts: a package manager, or a
+/// script directly below dpkg, among several programs perhaps.
+fn add_writer(
+    lineage: &mut Lineage,
+    actor: &Actor,
+    writer: &ProcessInfo,
+    chain: &[&ProcessInfo],
+    database: &Path,
+) {
+    let own = Program::of_process(writer);
+    let others = actor.executables.iter().chain(&actor.earlier).map(Program::of_candidate);
+    let programs: Vec<Program<'_>> = own.into_iter().chain(others).collect();
+    let below_dpkg = chain.get(1).is_some_and(|parent| is_manager(parent, "dpkg"));
+    let script = |program: &Program<'_>| -> Option<String> {
+        program.maintainer_script(database).filter(|_| below_dpkg).map(str::to_owned)
+    };
+    let counts = |program: &Program<'_>| program.manager().is_some() || script(program).is_some();
+    let all = programs.iter().all(counts) && !actor.reason.contains("unknown");
+    let named = || programs.iter().filter_map(Program::manager);
+    let first_script = programs.iter().find_map(script);
+    // A script of a package further up is certain, whatever the writer ran.
+    let certain = lineage.script.is_some() && first_script.is_none();
+    let by_script = first_script.as_ref().map(|_| "dpkg");
+    let name = named().find(|name| *name == "dpkg").or(named().next()).or(by_script);
+    let Some(name) = name else { return };
+    lineage.is_dpkg = programs.iter().all(|program| program.manager() == Some("dpkg"));
     lineage.by_dpkg |= name == "dpkg";
-    let all = names.iter().all(Option::is_some) && !actor.reason.contains("unknown");
-    lineage.doubtful = !above && !all;
+    lineage.doubtful = !certain && !all;
+    lineage.script = lineage.script.take().or(first_script);
+    add_manager_from(lineage, chain, 0);
     if lineage.packages.is_none() {
         lineage.packages = Some(tool(name, writer));
     }
@@ -127,77 +129,10 @@ fn tool(name: &'static str, process: &ProcessInfo) -> Tool {
     Tool { name, id }
 }
 
-fn manager_of_path(path: &str) -> Option<&'static str> {
-    PACKAGE_MANAGERS.iter().find(|(known, _)| *known == path).map(|(_, name)| *name)
-}
-
-fn package_manager(process: &ProcessInfo) -> Option<&'static str> {
-    let executable = process.executable.as_ref()?;
-    let of_script = || script(process).and_then(|path| manager_of_path(path.to_str()?));
-    manager_of_path(&executable.path).or_else(of_script)
-}
-
-fn management(process: &ProcessInfo) -> Option<&'static str> {
-    let executable = Path::new(&process.executable.as_ref()?.path);
-    let by_name = |path: &Path| {
-        let name = path.file_name()?.to_str()?;
-        let (_, tool) = MANAGEMENT.iter().find(|(known, _)| *known == name)?;
-        is_of_root(path).then_some(*tool)
-    };
-    if let Some(found) = by_name(executable) {
-        return Some(found);
-    }
-    let script = script(process)?;
-    if script.to_str()?.contains(ANSIBLE_MODULE) {
-        return Some("ansible");
-    }
-    by_name(&script)
-}
-
-/// Returns the absolute path of the script that an interpreter runs.
-fn script(process: &ProcessInfo) -> Option<PathBuf> {
-    let executable = Path::new(&process.executable.as_ref()?.path).file_name()?.to_str()?;
-    let plain = executable.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    if !INTERPRETERS.contains(&plain) {
-        return None;
-    }
-    let mut words = process.command_line.split(' ').skip(1);
-    while let Some(word) = words.next() {
-        match word {
-            // The code follows, not a script.
-            "-c" | "-e" | "-m" => return None,
-            option if OPTIONS_WITH_VALUE.contains(&option) => drop(words.next()),
-            option if option.starts_with('-') => {}
-            path => return Some(Path::new(&process.working_directory).join(path)),
-        }
-    }
-    None
-}
-
-/// Returns the name of the script of a package in a command line.
-fn maintainer_script(command_line: &str) -> Option<String> {
-    let mut words = command_line.split(' ').take(4);
-    words.find_map(|word| {
-        let (folder, name) = word.rsplit_once('/')?;
-        let folder = folder.rsplit_once("/var/lib/dpkg/").map(|(_, folder)| folder);
-        matches!(folder, Some("info" | "tmp.ci")).then(|| name.to_owned())
-    })
-}
-
-/// Returns true if only root can change the file, or if it is gone.
-fn is_of_root(path: &Path) -> bool {
-    match fs::metadata(path) {
-        Ok(meta) => meta.uid() == 0 && meta.mode() & 0o002 == 0 && only_root_group(&meta),
-        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
-    }
-}
-
-fn only_root_group(meta: &fs::Metadata) -> bool {
-    meta.mode() & 0o020 == 0 || meta.gid() == 0
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use model::{Candidate, Executable};
 
     use super::*;
@@ -211,11 +146,16 @@ mod tests {
             pid: 1,
             executable,
             entity_id,
+            arguments: command_line.split(' ').map(str::to_owned).collect(),
             command_line,
             working_directory,
             is_root: true,
             ..ProcessInfo::default()
         }
+    }
+
+    fn of(actor: &Actor) -> Lineage {
+        super::of(actor, Path::new("/var/lib/dpkg"))
     }
 
     fn actor(processes: &[ProcessInfo]) -> Actor {
@@ -244,30 +184,75 @@ mod tests {
     fn process_of_another_user_is_no_tool() {
         let mut dpkg = process("/usr/bin/dpkg", "dpkg -i x.deb");
         dpkg.is_root = false;
-        let found = of(&actor(&[process("/usr/bin/passwd", "passwd"), dpkg]));
+        let found = of(&actor(&[process("/usr/bin/passwd", "passwd"), dpkg.clone()]));
         assert_eq!(found, Lineage::default());
+        let (mut foreign, mut script) = (process("/usr/bin/dpkg", "dpkg -i x"), dpkg);
+        foreign.foreign = true;
+        assert_eq!(of(&actor(&[foreign.clone()])), Lineage::default(), "not that of the host");
+        script.arguments = ["sh", "/var/lib/dpkg/info/a.postinst"].map(str::to_owned).into();
+        assert_eq!(of(&actor(&[script, foreign])), Lineage::default());
     }
 
     #[test]
-    fn dpkg_among_several_executables_is_doubtful() {
+    fn commands_of_hooks_are_not_the_work_of_package_managers() {
+        let dpkg = || process("/usr/bin/dpkg", "dpkg --pre-invoke=x -i a.deb");
+        let apt = || process("/usr/bin/apt-get", "apt-get -o DPkg::Pre-Invoke::=x update");
+        let touch = || process("/usr/bin/touch", "touch x");
+        for chain in [
+            vec![touch(), apt()],
+            vec![process("/usr/bin/dash", "sh -c x"), apt()],
+            vec![touch(), process("/usr/bin/dash", "sh -c x"), dpkg(), apt()],
+            vec![process("/usr/bin/dash", "sh -c x /var/lib/dpkg/info/a.postinst"), dpkg()],
+            vec![process("/usr/bin/dash", "sh /tmp/var/lib/dpkg/info/a.postinst"), dpkg()],
+            vec![process("/usr/bin/dash", "sh /x /var/lib/dpkg/info/a.postinst"), dpkg()],
+            vec![process("/usr/bin/perl", "perl -e x /var/lib/dpkg/info/a.postinst"), dpkg()],
+            vec![process("/usr/bin/perl", "perl -Mx /var/lib/dpkg/info/a.postinst"), dpkg()],
+            vec![process("/usr/bin/cat", "cat /var/lib/dpkg/info/a.postinst"), dpkg()],
+            vec![process("/usr/bin/dash", "sh /var/lib/dpkg/info/../../../tmp/x"), dpkg()],
+        ] {
+            assert_eq!(of(&actor(&chain)), Lineage::default(), "{chain:?}");
+        }
+        for line in [
+            "/bin/sh -e /var/lib/dpkg/info/a.postinst configure",
+            "/bin/bash /var/lib/dpkg/tmp.ci/preinst upgrade",
+            "/usr/bin/perl -w /usr/share/debconf/frontend /var/lib/dpkg/info/a.postinst",
+        ] {
+            let interpreter = if line.contains("perl") { "/usr/bin/perl" } else { "/usr/bin/bash" };
+            let found = of(&actor(&[touch(), process(interpreter, line), dpkg(), apt()]));
+            assert!(found.by_dpkg && found.script.is_some() && !found.is_dpkg, "{line}");
+            assert_eq!(found.packages.unwrap().name, "apt-get");
+        }
+        let compiled = process("/var/lib/dpkg/tmp.ci/preinst", "preinst install");
+        assert_eq!(of(&actor(&[compiled, dpkg()])).script.as_deref(), Some("preinst"));
+        assert!(of(&actor(&[apt()])).packages.is_some(), "apt itself");
+    }
+
+    #[test]
+    fn package_manager_among_several_programs_is_doubtful() {
         let mut writer = process("", "");
         writer.executable = None;
         let mut of_shell = actor(&[writer, process("/usr/bin/bash", "bash")]);
-        let executable = |path: &str| Candidate {
+        let program = |path: &str, line: &str| Candidate {
             executable: Executable { path: path.into(), ..Executable::default() },
+            arguments: line.split(' ').map(str::to_owned).collect(),
             ..Candidate::default()
         };
-        of_shell.executables = vec![executable("/usr/bin/bash"), executable("/usr/bin/dpkg")];
+        let script = || program("/usr/bin/dash", "sh /var/lib/dpkg/info/a.postinst");
+        of_shell.executables = vec![program("/usr/bin/bash", ""), program("/usr/bin/dpkg", "")];
         let found = of(&of_shell);
         assert!(found.by_dpkg && found.doubtful && !found.is_dpkg);
-        of_shell.executables = vec![executable("/usr/bin/apt"), executable("/usr/bin/dpkg")];
+        of_shell.executables = vec![program("/usr/bin/apt", ""), program("/usr/bin/dpkg", "")];
         assert!(!of(&of_shell).doubtful, "both are package managers");
-        of_shell.ancestors.push(process("/usr/bin/dpkg", "dpkg -i x"));
-        of_shell.executables = vec![executable("/usr/bin/dpkg"), executable("/usr/bin/dash")];
-        assert!(!of(&of_shell).doubtful, "an ancestor is certain");
+        of_shell.executables = vec![program("/usr/bin/dpkg", ""), script()];
+        assert!(of(&of_shell).doubtful, "dpkg did not start it");
+        of_shell.ancestors = vec![process("/usr/bin/dpkg", "dpkg -i x")];
+        let found = of(&of_shell);
+        assert!(!found.doubtful && found.by_dpkg && !found.is_dpkg, "both explain");
+        of_shell.executables.push(program("/usr/bin/dash", "sh -c x"));
+        assert!(of(&of_shell).doubtful);
         of_shell = actor(&[process("/usr/bin/dpkg", "dpkg -i x")]);
         assert!(!of(&of_shell).doubtful);
-        of_shell.earlier = vec![executable("/usr/bin/bash")];
+        of_shell.earlier = vec![program("/usr/bin/bash", "")];
         assert!(of(&of_shell).doubtful, "another program of the process changed it before");
     }
 

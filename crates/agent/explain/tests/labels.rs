@@ -83,6 +83,12 @@ impl System {
         }
     }
 
+    /// Returns the command line of a script of the package.
+    fn script(&self, name: &str) -> String {
+        let folder = self.folder.path().join("var/lib/dpkg/info");
+        format!("/usr/bin/dash {}/tool.{name}", folder.display())
+    }
+
     fn removed(&self, path: &str, seen: Detection) -> Change {
         let created = self.created(path, Some(seen));
         fs::remove_file(Path::new(&*String::from_utf8_lossy(&created.key.path()))).unwrap();
@@ -97,8 +103,10 @@ impl System {
     }
 }
 
-fn process(executable: &str) -> ProcessInfo {
-    let path = executable.to_owned();
+/// Returns a process, by its executable or by a command line.
+fn process(line: &str) -> ProcessInfo {
+    let arguments = line.split(' ').map(str::to_owned).collect();
+    let path = line.split(' ').next().unwrap().to_owned();
     let executable = Some(Executable { path: path.clone(), ..Executable::default() });
     let (entity_id, command_line) = (format!("id of {path}"), path);
     ProcessInfo {
@@ -106,6 +114,7 @@ fn process(executable: &str) -> ProcessInfo {
         entity_id,
         executable,
         command_line,
+        arguments,
         is_root: true,
         ..ProcessInfo::default()
     }
@@ -256,7 +265,8 @@ fn writer_decides_about_removed_items() {
     assert_eq!(cause.detail, "apt-get: tool 2 removed");
     assert_eq!(removed(&["/usr/bin/rm"]), Cause::default());
     system.write("etc/unlisted", "");
-    let script = seen(&["/usr/bin/rm", "/usr/bin/dash", "/usr/bin/dpkg"]);
+    let script = system.script("postrm");
+    let script = seen(&["/usr/bin/rm", &script, "/usr/bin/dpkg"]);
     let cause = system.explain(&system.removed("etc/unlisted", script));
     assert_eq!(cause.kind, CauseKind::Deployment, "a script removed what is in no list");
 }
@@ -267,9 +277,15 @@ fn programs_below_a_tool_are_a_deployment() {
     system.write("etc/generated", "x");
     let explain =
         |writers: &[&str]| system.explain(&system.created("etc/generated", Some(seen(writers))));
-    let cause = explain(&["/usr/sbin/ldconfig", "/usr/bin/dpkg", "/usr/bin/apt"]);
+    let script = system.script("postinst");
+    let cause = explain(&["/usr/sbin/ldconfig", &script, "/usr/bin/dpkg", "/usr/bin/apt"]);
     assert_eq!((cause.kind, &*cause.id), (CauseKind::Deployment, "id of /usr/bin/apt"));
-    assert_eq!(cause.detail, "apt: written by a program that dpkg started");
+    assert_eq!(cause.detail, "apt: script tool.postinst");
+    let hooks: [&[&str]; 2] =
+        [&["/usr/bin/touch", "/usr/bin/dpkg", "/usr/bin/apt"], &["/usr/bin/touch", "/usr/bin/apt"]];
+    for hook in hooks {
+        assert_eq!(explain(hook), Cause::default(), "a hook can be any command");
+    }
     let cause = explain(&["/usr/bin/cp", "/none/salt-minion"]);
     assert_eq!((cause.kind, &*cause.tool), (CauseKind::Deployment, "salt"));
     assert_eq!(explain(&["/usr/bin/cp", "/usr/bin/bash"]), Cause::default());
@@ -311,4 +327,60 @@ fn event_of_a_package_has_the_id_of_its_transaction() {
     let other = explainer.cause_of_package("other", "3").unwrap();
     assert_eq!((&*other.id, &*other.detail), (&*file.id, "apt-get: other 3"));
     assert_eq!(explainer.cause_of_package("tool", "9"), None, "another version");
+}
+
+#[test]
+fn added_privileges_need_dpkg_or_a_script_of_the_package() {
+    let system = System::new();
+    system.log(&["install tool:all <none> 2"]);
+    system.write("usr/bin/tool", "tool 2");
+    let (own, hook) = (system.script("postinst"), "/usr/bin/dash -c x");
+    let other = own.replace("tool.postinst", "other.postinst");
+    let explain = |writers: Option<&[&str]>, before: u32, after: u32| {
+        let mut change = system.created("usr/bin/tool", writers.map(seen));
+        change.after.as_mut().unwrap().mode = after;
+        let mut before_it = change.after.clone().unwrap();
+        before_it.mode = before;
+        change.fields = before_it.difference(change.after.as_ref().unwrap());
+        change.before = Some(before_it);
+        system.explain(&change)
+    };
+    let by_script = |script: &str, before, after| {
+        explain(Some(&["/usr/bin/chmod", script, "/usr/bin/dpkg"]), before, after)
+    };
+    assert_eq!(explain(Some(BY_DPKG), 0o755, 0o4755).kind, CauseKind::Package);
+    assert_eq!(by_script(&own, 0o755, 0o4755).kind, CauseKind::Package);
+    assert_eq!(by_script(&other, 0o4755, 0o4755).kind, CauseKind::Package, "it had the bit");
+    for (script, after, privilege) in [
+        (other.as_str(), 0o4755, "setuid"),
+        (other.as_str(), 0o2755, "setgid"),
+        (other.as_str(), 0o6755, "setuid"),
+    ] {
+        let cause = by_script(script, 0o755, after);
+        assert_eq!(cause.kind, CauseKind::Unexplained);
+        assert_eq!(cause.detail, format!("adds {privilege}, although dpkg: tool 2"));
+    }
+    assert_eq!(by_script(hook, 0o755, 0o4755).detail, "content of tool, writer is not dpkg");
+    assert_eq!(explain(None, 0o755, 0o4755).kind, CauseKind::Unexplained);
+    system.write("var/lib/dpkg/statoverride", "root root 4755 /usr/bin/tool\n");
+    assert_eq!(by_script(&other, 0o755, 0o4755).kind, CauseKind::Package, "it is listed");
+    assert_eq!(by_script(&other, 0o755, 0o2755).kind, CauseKind::Unexplained);
+}
+
+#[test]
+fn doors_keep_their_cause_with_attention() {
+    let system = System::new();
+    fs::create_dir_all(system.folder.path().join("etc/sudoers.d")).unwrap();
+    system.write("etc/sudoers.d/x", "x");
+    let explain = |writers: &[&str]| {
+        let cause = system.explain(&system.created("etc/sudoers.d/x", Some(seen(writers))));
+        (cause.kind, cause.attention)
+    };
+    let script = system.script("postinst");
+    let attention = (CauseKind::Deployment, true);
+    assert_eq!(explain(&["/usr/bin/tee", &script, "/usr/bin/dpkg"]), attention);
+    assert_eq!(explain(&["/usr/bin/cp", "/none/puppet"]), attention);
+    assert_eq!(explain(&["/usr/bin/dpkg", "/usr/bin/apt"]), (CauseKind::Deployment, false));
+    assert_eq!(explain(&["/usr/bin/apt-get"]), (CauseKind::Unexplained, false));
+    assert_eq!(explain(&["/usr/bin/tee", "/usr/bin/apt-get"]), (CauseKind::Unexplained, false));
 }

@@ -115,6 +115,8 @@ pub struct Realtime {
     /// Time until which what was interrupted goes on.
     resumed_until_ns: u64,
     held: HeldNames,
+    /// The folder of dpkg.
+    database: PathBuf,
     deferred: DeferredNames,
     large: LargeFiles,
     transients: Transients,
@@ -134,7 +136,9 @@ impl Realtime {
     /// kernel does not notify, that is not an error: see [`Realtime::status`].
     pub fn start(options: RealtimeOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
         // The table must be complete before the first notification.
-        let attribution = Attributed::start(options.attribution);
+        let identity = explain::identity_paths;
+        let attribution = options.attribution.map(|own| attribution::Options { identity, ..own });
+        let attribution = Attributed::start(attribution);
         let watch = WatchOptions { origins: attribution.origins(), ..options.watch };
         let watcher = Watcher::start(watch)?;
         attribution.on_exec(watcher.exec_callback());
@@ -145,6 +149,7 @@ impl Realtime {
             running: Vec::new(),
             resumed_until_ns: 0,
             held: HeldNames::new(&options.packages_root),
+            database: options.packages_root.join("var/lib/dpkg"),
             deferred: DeferredNames::default(),
             large: LargeFiles::default(),
             transients: Transients::default(),
@@ -219,7 +224,9 @@ impl Realtime {
                 self.incidents.push(incident);
             }
         }
-        let by_dpkg = |writers: &[Writer]| explain::is_by_dpkg(&self.attribution.resolve(writers));
+        let by_dpkg = |writers: &[Writer]| {
+            explain::is_by_dpkg(&self.attribution.resolve(writers), &self.database)
+        };
         let mut due = self.held.filter(due, now, released_max, &by_dpkg);
         let below = |tree: &DueCheck| self.watcher.take_below(&tree.key.path(), now);
         let below: Vec<DueCheck> =

@@ -3,6 +3,8 @@
 //! Source of the names: Elastic Common Schema 8, `process.*`, `user.*` and `container.*`. ECS has
 //! no word for the certainty of an attribution; [`Actor::attribution`] is ours.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 /// Certainty that a process made a change, the most certain first.
@@ -50,6 +52,12 @@ pub struct Candidate {
     /// Working directory when the program was started.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub working_directory: String,
+    /// See [`ProcessInfo::foreign`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
+    /// See [`ProcessInfo::arguments`].
+    #[serde(skip)]
+    pub arguments: Arc<[String]>,
 }
 
 /// A user: number and, if it has one, name.
@@ -79,6 +87,14 @@ pub struct ProcessInfo {
     /// Working directory when the executable was started.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub working_directory: String,
+    /// True for a program that explains changes, such as dpkg, if the host has another file at its
+    /// path, or none: it was started in another mount namespace, or replaced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
+    /// The first few arguments with the program's name, without masks. The agent needs them to
+    /// explain the change; they are not part of events.
+    #[serde(skip)]
+    pub arguments: Arc<[String]>,
     /// True if it ran as root, in the agent's container or outside of any, at the time of the
     /// change. The agent needs this to explain the change; it is not part of events.
     #[serde(skip)]

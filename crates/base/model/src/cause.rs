@@ -49,4 +49,8 @@ pub struct Cause {
     /// True if a process of the tool was seen making the change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writer_matches: bool,
+    /// True if the change opens a door, such as a file of `/etc/sudoers.d`: it is listed and counted
+    /// with the unexplained.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attention: bool,
 }

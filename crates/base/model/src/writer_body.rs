@@ -50,11 +50,15 @@ pub struct ProgramBody {
     pub command_line: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub working_directory: String,
+    /// True if the host has another file at the path of `executable`, or none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
 }
 
 impl ProgramBody {
     fn new(candidate: &Candidate) -> Self {
-        let Candidate { executable, command_line, working_directory } = candidate.clone();
+        let Candidate { executable, command_line, working_directory, foreign, .. } =
+            candidate.clone();
         let name = name_of(&executable);
         Self {
             executable: executable.path,
@@ -62,6 +66,7 @@ impl ProgramBody {
             hash: executable.sha256.map(|sha256| ProcessHash { sha256 }),
             command_line,
             working_directory,
+            foreign,
         }
     }
 }
@@ -90,6 +95,10 @@ pub struct ProcessBody {
     pub command_line: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub working_directory: String,
+    /// True if the host has another file at the path of `executable`, or none. Known of programs
+    /// that explain changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
     /// The programs that come into question, in the order in which the process ran them; empty if
     /// `executable` is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -116,6 +125,7 @@ impl ProcessBody {
             hash: executable.sha256.map(|sha256| ProcessHash { sha256 }),
             command_line: process.command_line.clone(),
             working_directory: process.working_directory.clone(),
+            foreign: process.foreign,
             ..Self::default()
         }
     }

@@ -244,7 +244,12 @@ fn explanation(cause: &Value) -> String {
     let parts = ["/kind", "/tool", "/package/name", "/package/version"].map(|part| at(cause, part));
     let texts = parts.into_iter().filter_map(Value::as_str).filter(|text| !text.is_empty());
     let text = texts.collect::<Vec<_>>().join(" ");
-    if text.starts_with("unexplained") { String::new() } else { text }
+    let attention = at(cause, "/attention").as_bool() == Some(true);
+    match (text.starts_with("unexplained"), attention) {
+        (true, _) => String::new(),
+        (false, true) => format!("{text}, which needs attention"),
+        (false, false) => text,
+    }
 }
 
 /// Formats the version before and after, the architecture and the vendor of a package; `None` for a

@@ -46,6 +46,7 @@ struct Holdfast<'a> {
 #[serde(default)]
 struct CauseField<'a> {
     kind: CauseKind,
+    attention: bool,
     #[serde(borrow)]
     id: Text<'a>,
     #[serde(borrow)]
@@ -163,9 +164,11 @@ impl<'a> EventColumns<'a> {
         names
     }
 
-    /// Returns the kind of the cause.
+    /// Returns the kind of the cause under which the change is listed and counted: one that needs
+    /// attention is with the unexplained.
     pub fn cause(&self) -> CauseKind {
-        self.holdfast.cause.as_ref().map(|cause| cause.kind).unwrap_or_default()
+        let cause = self.holdfast.cause.as_ref().filter(|cause| !cause.attention);
+        cause.map(|cause| cause.kind).unwrap_or_default()
     }
 
     /// Returns the id that the changes of one transaction or run share.
@@ -256,6 +259,8 @@ mod tests {
             let body = cause(id);
             assert_eq!(EventColumns::read(body.as_bytes()).unwrap().cause_id(), None, "{id}");
         }
+        let body = br#"{"holdfast":{"cause":{"kind":"deployment","attention":true}}}"#;
+        assert_eq!(EventColumns::read(body).unwrap().cause(), CauseKind::Unexplained);
         let body =
             br#"{"event":{"action":"modified"},"holdfast":{"cause":{"kind":"of_tomorrow"}}}"#;
         assert_eq!(EventColumns::read(body).unwrap().cause(), CauseKind::Unexplained);

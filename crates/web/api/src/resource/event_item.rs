@@ -42,7 +42,8 @@ pub(crate) struct ChangeItem {
     /// Explanation: `kind` (`unexplained`, `package`, `deployment`), `detail`, `id` (shared by the
     /// changes of one transaction or run), `tool`, `package` (`name`, `version`,
     /// `previous_version`), `content_matches` (the content is what the package installed),
-    /// `writer_matches` (a process of the tool was seen making the change). What is empty or false is absent.
+    /// `writer_matches` (a process of the tool was seen making the change), `attention` (it opens a
+    /// door: it is listed and counted as `unexplained`). What is empty or false is absent.
     #[schema(value_type = Object)]
     cause: Cause,
     /// In a list with `collapse=cause`: how many `changes` this one represents, and the number of their

@@ -19,6 +19,7 @@ fn explained(path: &str, id: &str, package: &str, after_s: u64) -> EventBody {
         }),
         content_matches: true,
         writer_matches: true,
+        attention: false,
     });
     event
 }
