@@ -85,7 +85,7 @@ pub(crate) fn is_door(path: &[u8], root: &Path) -> bool {
         let name = parts.next().unwrap_or_default();
         parts.next() == Some(b".ssh") && name.starts_with(KEYS)
     };
-    DOORS.iter().any(|door| is_at_or_below(door)) || is_module() || is_key()
+    DOORS.iter().any(is_at_or_below) || is_module() || is_key()
 }
 
 /// Returns the privileges that a change adds to a program, in words; `None` if it adds none.
