@@ -6,8 +6,7 @@
 //! it belongs to the same image.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -29,6 +28,8 @@ const NONE: u32 = u32::MAX;
 const KERNEL_THREAD: u64 = 0x0020_0000;
 /// A tick of `/proc`: `USER_HZ` is 100 on every supported architecture.
 const TICK_NS: u64 = 10_000_000;
+/// Bytes of a read: `/proc` makes at most a page at once.
+const PAGE_BYTES: usize = 4096;
 /// Marker that the kernel appends to the path of a removed executable.
 const DELETED: &[u8] = b" (deleted)";
 
@@ -37,11 +38,14 @@ const DELETED: &[u8] = b" (deleted)";
 /// arguments, each ended by a zero byte, and the working directory.
 pub type IdentityPaths = fn(&Path, &[u8], &Path) -> Vec<PathBuf>;
 
-/// Reads a process. Returns `None` if it is gone.
-pub(crate) fn process(pid: u32, identity: IdentityPaths) -> Option<Reading> {
+/// Reads a process, without its users if they are known. Returns `None` if it is gone.
+pub(crate) fn process(pid: u32, known: Option<Ids>, identity: IdentityPaths) -> Option<Reading> {
     let directory = directory(pid)?;
     let stat = Stat::parse(&text(&directory, "stat")?)?;
-    let ids = ids(&text(&directory, "status")?)?;
+    let ids = match known {
+        Some(ids) => ids,
+        None => ids(&text(&directory, "status")?)?,
+    };
     let login = login_in(&directory);
     let control_group = text(&directory, "cgroup").unwrap_or_default();
     let mut image = Image {
@@ -100,7 +104,7 @@ pub(crate) fn all(identity: IdentityPaths) -> std::io::Result<Vec<(u32, Reading)
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        running.extend(process(pid, identity).map(|reading| (pid, reading)));
+        running.extend(process(pid, None, identity).map(|reading| (pid, reading)));
     }
     Ok(running)
 }
@@ -149,8 +153,17 @@ fn directory(pid: u32) -> Option<OwnedFd> {
 fn bytes(directory: &OwnedFd, name: &str, most: usize) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, name, flags, Mode::empty()).ok()?;
+    let mut buffer = [0; PAGE_BYTES];
     let mut content = Vec::new();
-    File::from(file).take(most as u64).read_to_end(&mut content).ok()?;
+    // `/proc` fills the buffer if it has more, so that one call reads most files.
+    while content.len() < most {
+        let room = most.min(content.len() + PAGE_BYTES) - content.len();
+        let read = rustix::io::read(&file, buffer.get_mut(..room)?).ok()?;
+        content.extend_from_slice(buffer.get(..read)?);
+        if read < room {
+            break;
+        }
+    }
     Some(content)
 }
 
@@ -180,7 +193,9 @@ fn login_in(directory: &OwnedFd) -> Login {
         let number = text(directory, name)?.trim().parse().ok()?;
         (number != NONE).then_some(number)
     };
-    Login { user: number("loginuid"), session: number("sessionid") }
+    let user = number("loginuid");
+    // Both are set at the login.
+    Login { user, session: user.and_then(|_| number("sessionid")) }
 }
 
 /// Returns the real and effective user from `/proc/PID/status`.
@@ -268,7 +283,7 @@ mod tests {
 
     #[test]
     fn own_process_is_read() {
-        let reading = process(std::process::id(), |_, _, _| Vec::new()).unwrap();
+        let reading = process(std::process::id(), None, |_, _, _| Vec::new()).unwrap();
         let image = reading.image.unwrap();
         let program = image.program.as_ref().unwrap();
         let path = std::env::current_exe().unwrap();
@@ -279,9 +294,10 @@ mod tests {
         let start_ns = u64::try_from(reading.start.at_ns.unwrap()).unwrap();
         assert!(start_ns < image.read_ns);
         assert!(exists(std::process::id()));
-        assert!(process(u32::MAX, |_, _, _| Vec::new()).is_none());
+        assert!(process(u32::MAX, None, |_, _, _| Vec::new()).is_none());
         assert!(!image.foreign);
-        let judged = |own: IdentityPaths| process(std::process::id(), own).unwrap().image.unwrap();
+        let judged =
+            |own: IdentityPaths| process(std::process::id(), None, own).unwrap().image.unwrap();
         assert!(!judged(|executable, _, _| vec![executable.to_owned()]).foreign);
         assert!(judged(|_, _, _| vec!["/none".into()]).foreign);
     }

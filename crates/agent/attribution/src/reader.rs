@@ -207,7 +207,8 @@ impl Reader {
                 if let Some(on_exec) = self.shared.on_exec.get() {
                     on_exec();
                 }
-                ProcReading::Process(read::process(task.pid, self.identity))
+                let known = self.shared.table.lock().users(task.pid);
+                ProcReading::Process(read::process(task.pid, known, self.identity))
             }
             Kind::Uid(task, _) => ProcReading::Users(read::users(task.pid)),
             Kind::Fork { .. } | Kind::Exit(_) => ProcReading::Nothing,

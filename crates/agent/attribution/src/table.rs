@@ -113,6 +113,11 @@ impl Table {
         self.current(parent).is_some_and(|life| life.needs_users())
     }
 
+    /// Returns the users of a running process, if messages have named them.
+    pub fn users(&mut self, pid: u32) -> Option<Ids> {
+        self.current(pid).and_then(|life| life.last()?.ids)
+    }
+
     /// Applies a message, with what was read from `/proc` for it.
     pub fn apply(&mut self, message: &Message, fresh: ProcReading) {
         match (message.kind, fresh) {
