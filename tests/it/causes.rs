@@ -19,7 +19,7 @@ struct System {
 const IMPOSTORS: &[(&str, &str)] = &[
     (
         "hooked-by-dpkg",
-        "dpkg --root=$ROOT --pre-invoke='echo x > $ROOT/usr/bin/$NAME' --purge none",
+        "dpkg --root=$ROOT --log=$ROOT/var/log/dpkg.log --pre-invoke='echo x > $ROOT/usr/bin/$NAME' --purge none",
     ),
     (
         "hooked-by-apt",
@@ -42,7 +42,7 @@ const IMPOSTORS: &[(&str, &str)] = &[
         "script-elsewhere",
         "mkdir -p $ROOT/x/var/lib/dpkg/info; f=$ROOT/x/var/lib/dpkg/info/a.postinst; \\
          echo 'echo x > $ROOT/usr/bin/$NAME' > $f; \\
-         dpkg --root=$ROOT --pre-invoke=\"sh $f\" --purge none",
+         dpkg --root=$ROOT --log=$ROOT/var/log/dpkg.log --pre-invoke=\"sh $f\" --purge none",
     ),
 ];
 

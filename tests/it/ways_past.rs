@@ -64,6 +64,7 @@ fn contents_of_a_moved_directory_have_the_writer_of_the_move() {
         for change in &changes {
             assert_eq!(pid(change), mover, "{change:#}");
             assert_ne!(change["seen"]["attribution"], "uncertain", "{change:#}");
+            assert_eq!(change["seen"]["renamed"], true, "{change:#}");
         }
     }
     sh(&place, "mkdir ../fresh && echo x > ../fresh/file && mv ../fresh .");

@@ -17,6 +17,7 @@ use model::{Cause, CauseKind, CausePackage, Change, ChangeKind, Field, Kind};
 
 use crate::account::{self, Account, Run};
 use crate::doors::{self, StatOverrides};
+use crate::history::History;
 use crate::lineage::Tool;
 use crate::lists::{Lists, Member};
 use crate::log::{Action, Log, LogLine};
@@ -46,6 +47,7 @@ enum Content {
 #[derive(Debug)]
 pub struct Explainer {
     log: Log,
+    history: History,
     lists: Lists,
     lock: DpkgLock,
     root: PathBuf,
@@ -70,6 +72,7 @@ impl Explainer {
     pub fn new(root: &Path, clock: Arc<dyn Clock>) -> Self {
         Self {
             log: Log::new(root),
+            history: History::new(root),
             lists: Lists::new(root),
             lock: DpkgLock::new(root),
             root: root.to_owned(),
@@ -130,21 +133,27 @@ impl Explainer {
 
     fn cause_by_log(&mut self, name: &str, version: &str) -> Option<Cause> {
         self.log.refresh();
+        self.history.refresh(self.log.offset_us());
         self.used.get_or_insert_with(Instant::now);
         let now_us = self.clock.now_us();
         let line = self.log.last_of(name, now_us).filter(|line| line.after == version)?;
         let is_recent = u128::from(now_us.abs_diff(line.at_us)) <= limits::RECENT.as_micros();
-        let first_us = self.log.transaction_us(line.at_us).filter(|_| is_recent)?;
-        // The files of another package name the tool that ran the transaction.
-        let of_transaction = |(name, _): &(&String, &(Cause, Instant))| {
-            let line = self.log.last_of(name, now_us);
-            line.and_then(|line| self.log.transaction_us(line.at_us)) == Some(first_us)
+        let run = Some(line.run).filter(|_| is_recent)?;
+        let apt = self.history.run_at(line.at_us);
+        // The files of another package name the tool of the run, or of the run of apt around it.
+        let of_run = |(name, _): &(&String, &(Cause, Instant))| {
+            let other = self.log.last_of(name, now_us);
+            other.is_some_and(|other| {
+                other.run == run || apt.is_some() && self.history.run_at(other.at_us) == apt
+            })
         };
-        let newest = self.causes.iter().max_by_key(|(_, (_, at))| *at);
-        let run = newest.filter(of_transaction);
-        let (tool, id) = match run {
-            Some((_, (cause, _))) => (cause.tool.clone(), cause.id.clone()),
-            None => ("dpkg".to_owned(), transaction_id(first_us)),
+        let newest = self.causes.iter().filter(of_run).max_by_key(|(_, (_, at))| *at);
+        let (tool, id) = match (newest, &apt) {
+            (Some((_, (cause, _))), _) => (cause.tool.clone(), cause.id.clone()),
+            (None, Some(apt)) => {
+                (apt.tool.clone(), format!("{}-{}", apt.tool, second(apt.began_us)))
+            }
+            (None, None) => ("dpkg".to_owned(), transaction_id(run.first_us)),
         };
         let (version, previous_version) = (line.after.clone(), line.before.clone());
         let package = CausePackage { name: name.to_owned(), version, previous_version };
@@ -357,7 +366,8 @@ impl Explainer {
         if altered || !self.log.near(at_us).any(|line| line.name() == package) {
             return only_content(change, package, "writer unknown");
         }
-        let first_us = self.log.transaction_us(at_us).unwrap_or(at_us);
+        let line = self.log.near(at_us).find(|line| line.name() == package);
+        let first_us = line.map_or(at_us, |line| line.run.first_us);
         let tool = Tool { name: "dpkg", id: transaction_id(first_us) };
         let cause = self.by_package(change, Some(package), tool, true);
         Some(Cause { writer_matches: false, ..cause })
@@ -392,7 +402,11 @@ impl Explainer {
 
 /// Returns the id of a transaction whose writers are not known.
 fn transaction_id(first_us: u64) -> String {
-    format!("dpkg-{}", model::timestamp::micros(first_us / 1_000_000 * 1_000_000))
+    format!("dpkg-{}", second(first_us))
+}
+
+fn second(at_us: u64) -> String {
+    model::timestamp::micros(at_us / 1_000_000 * 1_000_000)
 }
 
 fn content_of(change: &Change, member: &Member) -> Content {

@@ -19,6 +19,7 @@ mod account;
 mod content;
 mod doors;
 pub mod explainer;
+mod history;
 pub mod limits;
 mod lineage;
 mod lists;

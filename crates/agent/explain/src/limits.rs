@@ -25,6 +25,8 @@ pub const REMEMBERED_MAX: usize = 5_000;
 pub const RECENT: Duration = Duration::from_mins(10);
 /// Most time between a line of `dpkg.log` and the change that it accounts for.
 pub const LOG_WINDOW: Duration = Duration::from_mins(1);
+/// Age up to which a rotated log is read.
+pub const ROTATED_AGE_MAX: Duration = Duration::from_hours(1);
 /// Time after the last use at which the index is dropped.
 pub const UNUSED_MAX: Duration = Duration::from_mins(1);
 /// Age up to which the answer that a lock of dpkg is held is used again.

@@ -36,6 +36,17 @@ pub(crate) struct LogLine {
     /// Versions before and after; empty if there is none.
     pub(crate) before: String,
     pub(crate) after: String,
+    /// The run of dpkg that wrote the line.
+    pub(crate) run: DpkgRun,
+}
+
+/// A run of dpkg, from its `startup` line to the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct DpkgRun {
+    /// Distinguishes runs that began in the same second.
+    number: u32,
+    /// Time of its first known line, microseconds since the epoch.
+    pub(crate) first_us: u64,
 }
 
 impl LogLine {
@@ -48,8 +59,12 @@ impl LogLine {
 #[derive(Debug)]
 pub(crate) struct Log {
     path: PathBuf,
+    /// The log before the last rotation.
+    rotated: PathBuf,
     stamp: Option<Stamp>,
     lines: Vec<LogLine>,
+    /// To be added to local time.
+    offset_us: i64,
 }
 
 /// Identity of one state of a file: inode, size and change time.
@@ -66,7 +81,9 @@ impl Stamp {
 impl Log {
     /// Returns the log of the system below `root`, not yet read.
     pub(crate) fn new(root: &Path) -> Self {
-        Self { path: root.join("var/log/dpkg.log"), stamp: None, lines: Vec::new() }
+        let [path, rotated] =
+            ["dpkg.log", "dpkg.log.1"].map(|name| root.join("var/log").join(name));
+        Self { path, rotated, stamp: None, lines: Vec::new(), offset_us: 0 }
     }
 
     /// Reads the end of the log if it was written since.
@@ -74,8 +91,22 @@ impl Log {
         let stamp = Stamp::of(&self.path);
         if stamp != self.stamp {
             self.stamp = stamp;
-            self.lines = read_end(&self.path).unwrap_or_default();
+            // A run may have begun before the rotation.
+            let rotated = Some(&self.rotated).filter(|path| is_recent(path));
+            self.lines = rotated.and_then(|path| read_end(path)).unwrap_or_default().0;
+            let rotated_runs = self.lines.last().map_or(0, |line| line.run.number + 1);
+            let (lines, offset_us) = read_end(&self.path).unwrap_or_default();
+            self.offset_us = offset_us;
+            for mut line in lines {
+                line.run.number += rotated_runs;
+                self.lines.push(line);
+            }
         }
+    }
+
+    /// Returns what is to be added to local time, microseconds.
+    pub(crate) fn offset_us(&self) -> i64 {
+        self.offset_us
     }
 
     pub(crate) fn forget(&mut self) {
@@ -99,23 +130,16 @@ impl Log {
         let is_step = |line: &&LogLine| line.action != Action::Other && line.at_us <= to_us;
         self.lines.iter().rev().filter(is_step).find(|line| line.name() == name)
     }
-
-    /// Returns the time of the first line of the transaction that a time belongs to: between its
-    /// lines there is no pause longer than [`limits::LOG_WINDOW`].
-    pub(crate) fn transaction_us(&self, at_us: u64) -> Option<u64> {
-        let most = limits::LOG_WINDOW.as_micros() as u64;
-        let mut first_us = None;
-        for line in self.lines.iter().rev().skip_while(|line| line.at_us > at_us + most) {
-            if line.at_us + most < first_us.unwrap_or(at_us) {
-                break;
-            }
-            first_us = Some(line.at_us);
-        }
-        first_us
-    }
 }
 
-fn read_end(path: &Path) -> Option<Vec<LogLine>> {
+/// Returns true if a file was written lately.
+fn is_recent(path: &Path) -> bool {
+    let written = fs::metadata(path).and_then(|meta| meta.modified());
+    written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < limits::ROTATED_AGE_MAX))
+}
+
+/// Reads the end of a log. Returns its lines, and the offset that was added to their local times.
+fn read_end(path: &Path) -> Option<(Vec<LogLine>, i64)> {
     let mut file = File::open(path).ok()?;
     let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
     let skipped = meta.len().saturating_sub(limits::LOG_BYTES_MAX);
@@ -127,19 +151,26 @@ fn read_end(path: &Path) -> Option<Vec<LogLine>> {
     Some(parse(lines, written_us))
 }
 
-fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>, written_us: i64) -> Vec<LogLine> {
+fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>, written_us: i64) -> (Vec<LogLine>, i64) {
     let mut found = Vec::new();
     let mut last_us = 0;
+    let mut run = DpkgRun::default();
     for line in lines {
         let Some((at_us, rest)) = split_time(line) else { continue };
         last_us = at_us;
-        found.extend(parse_rest(at_us, rest));
+        if rest.starts_with("startup ") {
+            run = DpkgRun { number: run.number + 1, first_us: at_us };
+        } else if run.first_us == 0 {
+            run.first_us = at_us;
+        }
+        found.extend(parse_rest(at_us, rest).map(|line| LogLine { run, ..line }));
     }
     let offset_us = i64::try_from(last_us).map_or(0, |last_us| offset(written_us - last_us));
     for line in &mut found {
         line.at_us = line.at_us.saturating_add_signed(offset_us);
+        line.run.first_us = line.run.first_us.saturating_add_signed(offset_us);
     }
-    found
+    (found, offset_us)
 }
 
 /// Returns the time to add to local time: a multiple of a quarter of an hour.
@@ -176,7 +207,8 @@ fn parse_rest(at_us: u64, rest: &str) -> Option<LogLine> {
         word.unwrap_or_default().to_owned()
     };
     let (before, after) = (version(words.next()), version(words.next()));
-    package.contains(':').then_some(LogLine { at_us, action, package, before, after })
+    let run = DpkgRun::default();
+    package.contains(':').then_some(LogLine { at_us, action, package, before, after, run })
 }
 
 #[cfg(test)]
@@ -187,6 +219,8 @@ mod tests {
         2026-11-26 15:03:59 upgrade a:amd64 1.0 2.0\n\
         2026-11-26 15:04:00 status half-installed a:amd64 1.0\n\
         2026-11-26 15:04:50 install b:all <none> 3\n\
+        2026-11-26 15:04:51 startup packages remove\n\
+        2026-11-26 15:04:52 status installed c:all 1\n\
         no line\n\
         2026-11-26 15:10:04 remove a:amd64 2.0 <none>\n";
 
@@ -196,7 +230,7 @@ mod tests {
 
     fn log() -> Log {
         let written_us = at("2026-11-26T13:10:04.300Z") as i64;
-        let lines = parse(TEXT.split('\n').map(str::as_bytes), written_us);
+        let (lines, _) = parse(TEXT.split('\n').map(str::as_bytes), written_us);
         Log { lines, ..Log::new(Path::new("/none")) }
     }
 
@@ -212,13 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_near_a_time_belong_to_one_transaction() {
+    fn lines_belong_to_the_run_that_wrote_them() {
         let log = log();
         let near: Vec<_> = log.near(at("2026-11-26T13:05:30Z")).map(LogLine::name).collect();
-        assert_eq!(near, ["b"]);
-        let first = log.transaction_us(at("2026-11-26T13:05:30Z"));
-        assert_eq!(first, Some(at("2026-11-26T13:03:59Z")));
-        assert_eq!(log.transaction_us(at("2026-11-26T13:30:00Z")), None);
+        assert_eq!(near, ["b", "c"]);
+        let runs: Vec<_> = log.lines.iter().map(|line| line.run).collect();
+        let first = DpkgRun { number: 1, first_us: at("2026-11-26T13:03:58Z") };
+        let second = DpkgRun { number: 2, first_us: at("2026-11-26T13:04:51Z") };
+        assert_eq!(runs, [first, first, first, second, second]);
     }
 
     #[test]

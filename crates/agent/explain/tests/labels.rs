@@ -330,6 +330,35 @@ fn event_of_a_package_has_the_id_of_its_transaction() {
 }
 
 #[test]
+fn package_of_another_run_of_dpkg_has_a_transaction_of_its_own() {
+    let system = System::new();
+    system.log(&[
+        "startup archives unpack",
+        "install alone:all <none> 3",
+        "startup archives unpack",
+        "upgrade tool:all 1 2",
+    ]);
+    let explainer = || Explainer::new(system.folder.path(), Arc::new(SystemClock::new()));
+    let mut explain = explainer();
+    system.write("usr/bin/tool", "tool 2");
+    let change = system.created("usr/bin/tool", Some(seen(BY_DPKG)));
+    let file = explain.explain(&change).unwrap();
+    let alone = explain.cause_of_package("alone", "3").unwrap();
+    assert_eq!((&*file.tool, &*alone.tool), ("apt-get", "dpkg"), "by hand, in the same second");
+    assert_ne!(file.id, alone.id);
+    // Both runs of dpkg are of one run of apt, which its history shows.
+    let now = model::timestamp::micros(SystemClock::new().now_us() - 5_000_000);
+    let begin = now.get(..19).unwrap().replace('T', "  ");
+    fs::create_dir_all(system.folder.path().join("var/log/apt")).unwrap();
+    let history = format!("Start-Date: {begin}\nCommandline: apt-get upgrade\n");
+    system.write("var/log/apt/history.log", &history);
+    let of_apt = explain.cause_of_package("alone", "3").unwrap();
+    assert_eq!((of_apt.tool, of_apt.id), (file.tool, file.id));
+    let by_history = explainer().cause_of_package("alone", "3").unwrap();
+    assert!(by_history.id.starts_with("apt-get-2"), "{by_history:?}");
+}
+
+#[test]
 fn added_privileges_need_dpkg_or_a_script_of_the_package() {
     let system = System::new();
     system.log(&["install tool:all <none> 2"]);

@@ -394,6 +394,7 @@ fn as_check(due: &DueCheck, attribution: &Attributed, not_before_us: u64, boot_u
         notices: notices.count,
         is_created: notices.created,
         is_transient: notices.created && notices.removed,
+        is_renamed: notices.moved,
         moved_after_us,
         actors: attribution.resolve(&notices.writers),
         more_actors: notices.more_writers,

@@ -83,6 +83,8 @@ pub struct Detection {
     pub is_created: bool,
     /// True if the item was created and removed.
     pub is_transient: bool,
+    /// True if the item was renamed, from or to its name, or a directory above it was.
+    pub is_renamed: bool,
     /// A time before the item was renamed, from or to its name, by its only writer, microseconds
     /// since the epoch. The same writer moved everything in the directory.
     pub moved_after_us: Option<u64>,

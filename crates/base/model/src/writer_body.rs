@@ -172,6 +172,10 @@ pub struct SeenBody {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub notifications: u32,
     pub found_by: FoundBy,
+    /// True if the kernel reported a rename of the item or of a directory above it. What was deleted
+    /// and what was created may then be one move that was too large to be recognized.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub renamed: bool,
     /// Certainty of the only writer; absent if there are several or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attribution: Option<Attribution>,
@@ -204,6 +208,7 @@ impl SeenBody {
             first: time(seen.first_us),
             last: time(seen.last_us),
             notifications: seen.notices,
+            renamed: seen.is_renamed,
             found_by: if notified { FoundBy::Realtime } else { FoundBy::Scan },
             attribution: only.map(|actor| actor.attribution),
             session: only.and_then(|actor| actor.session),
