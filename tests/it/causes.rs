@@ -356,3 +356,27 @@ fn doors_that_a_script_opens_are_listed_with_the_unexplained() {
     assert_eq!(listed, expected);
     assert_eq!(running.stop(), 0);
 }
+
+#[test]
+fn package_that_dpkg_left_half_configured_is_reported() {
+    let Some(system) = System::new("causes-half") else { return };
+    let [first, package] = ["1.0", "2.0"].map(|version| system.build(version, &["usr/bin/tool"]));
+    system.run_dpkg(&["-i", first.to_str().unwrap()]);
+    fs::write(system.at("extra"), "exit 1\n").unwrap();
+    let (running, api) = system.up();
+    running.line("synchronised packages: ");
+    let expect = |fields: &str, state: Option<&str>| {
+        eventually("the package's state is on the server", || {
+            let changes = api.history("/changes?file=tool:all");
+            let newest = changes.first().cloned().unwrap_or_default();
+            let found = (newest["changed_fields"].to_string(), newest["after"]["state"].as_str());
+            if found == (fields.to_owned(), state) { Ok(()) } else { Err(format!("{newest:#}")) }
+        });
+    };
+    assert!(!system.dpkg(&["-i", package.to_str().unwrap()]).wait().unwrap().success());
+    expect(r#"["version","installed","state"]"#, Some("half-configured"));
+    fs::remove_file(system.at("extra")).unwrap();
+    system.run_dpkg(&["--configure", "tool"]);
+    expect(r#"["state"]"#, None);
+    assert_eq!(running.stop(), 0);
+}

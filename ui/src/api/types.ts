@@ -101,6 +101,8 @@ export interface PackageBody {
   category?: string;
   priority?: string;
   multiarch?: string;
+  /** State in the words of dpkg, unless it is installed. */
+  state?: string;
 }
 
 /** Effects by action and resource, as `GET /security/users/me/policies` returns them. */

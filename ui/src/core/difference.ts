@@ -124,6 +124,7 @@ const PACKAGE_COLUMNS: Column<PackageBody>[] = [
   { field: "category", label: "Category", read: (p) => value(p.category) },
   { field: "priority", label: "Priority", read: (p) => value(p.priority) },
   { field: "multiarch", label: "Multi-arch", read: (p) => value(p.multiarch) },
+  { field: "state", label: "State", read: (p) => value(p.state) },
   { field: "type", label: "Format", read: (p) => value(p.type) },
 ];
 

@@ -54,6 +54,8 @@ pub struct Explainer {
     /// The folder of dpkg.
     database: PathBuf,
     overrides: StatOverrides,
+    /// True if dpkg made a change since it was last known to have ended.
+    saw_dpkg: bool,
     clock: Arc<dyn Clock>,
     /// Packages whose lists were checked for this batch; `None` before its first use.
     checked: Option<HashSet<String>>,
@@ -78,6 +80,7 @@ impl Explainer {
             root: root.to_owned(),
             database: root.join("var/lib/dpkg"),
             overrides: StatOverrides::new(root),
+            saw_dpkg: false,
             clock,
             checked: None,
             used: None,
@@ -162,6 +165,18 @@ impl Explainer {
         Some(Cause { kind, detail, id, tool, package, ..Cause::default() })
     }
 
+    /// Returns true once after dpkg made a change and no longer runs.
+    pub fn has_dpkg_ended(&mut self) -> bool {
+        let ended = self.saw_dpkg && self.lock.holder().is_none();
+        self.saw_dpkg &= !ended;
+        ended
+    }
+
+    /// Returns true if a transaction of dpkg runs.
+    pub fn is_dpkg_running(&mut self) -> bool {
+        self.lock.holder().is_some()
+    }
+
     /// Returns true for the creation of a file that dpkg writes and renames, while dpkg runs.
     pub fn is_temporary(&mut self, change: &Change) -> bool {
         let is_directory = change.after.as_ref().is_some_and(|now| now.kind == Kind::Directory);
@@ -182,6 +197,7 @@ impl Explainer {
     /// Returns the cause of a change; `None` if nothing explains it.
     pub fn explain(&mut self, change: &Change) -> Option<Cause> {
         let account = account::of(change, &self.database);
+        self.saw_dpkg |= matches!(&account, Account::Packages(run) if run.by_dpkg);
         let cause = self.explain_content(change, &account)?;
         Some(self.judge_door(change, &account, cause))
     }

@@ -3,7 +3,7 @@
 //! The third word of a package's status decides whether it is installed. The first word, which says
 //! what dpkg is to do with it, is ignored: a package on hold or selected for removal is installed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -77,8 +77,23 @@ impl Stamp {
 pub struct Inventory {
     /// Installed packages by [`PackageBody::key`].
     pub packages: BTreeMap<String, PackageBody>,
-    /// Keys of packages that dpkg is changing at present, such as unpacked ones.
-    pub moving: BTreeSet<String>,
+    /// Packages that dpkg is changing at present, such as unpacked ones; `None` if the database has
+    /// no version of it yet.
+    pub moving: BTreeMap<String, Option<PackageBody>>,
+}
+
+impl Inventory {
+    /// Lets packages in the middle of a change count as installed, with their state: no dpkg runs, so
+    /// they stay as they are.
+    pub fn settle(&mut self) {
+        let moving = std::mem::take(&mut self.moving);
+        for (key, package) in moving {
+            match package {
+                Some(package) => drop(self.packages.insert(key, package)),
+                None => drop(self.moving.insert(key, None)),
+            }
+        }
+    }
 }
 
 /// The dpkg database below a root.
@@ -158,7 +173,8 @@ impl Dpkg {
         let name = word(stanza, "Package", NAME_BYTES_MAX, is_name)?;
         let status = stanza.get("Status").ok_or(Fault::Malformed("a package without a status"))?;
         let state = status.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty()).nth(2);
-        let moving = match state.ok_or(Fault::Malformed("a status of fewer than three words"))? {
+        let state = state.ok_or(Fault::Malformed("a status of fewer than three words"))?;
+        let moving = match state {
             b"installed" => false,
             b"not-installed" | b"config-files" => return Ok(()),
             b"half-installed" | b"unpacked" | b"half-configured" | b"triggers-awaited"
@@ -174,11 +190,11 @@ impl Dpkg {
             return Err(Fault::Limit("too many packages", PACKAGES_MAX as u64));
         }
         let key = format!("{name}:{architecture}");
-        if inventory.packages.contains_key(&key) || inventory.moving.contains(&key) {
+        if inventory.packages.contains_key(&key) || inventory.moving.contains_key(&key) {
             return Err(Fault::Malformed("a package that is there already"));
         }
-        if moving {
-            inventory.moving.insert(key);
+        if moving && stanza.get("Version").is_none() {
+            inventory.moving.insert(key, None);
             return Ok(());
         }
         let version = word(stanza, "Version", VERSION_BYTES_MAX, is_version)?;
@@ -193,11 +209,16 @@ impl Dpkg {
             priority: text(stanza, "Priority"),
             kind: "deb".into(),
             multiarch,
+            state: moving.then(|| String::from_utf8_lossy(state).into_owned()),
             name,
             version,
             architecture,
         };
-        inventory.packages.insert(key, body);
+        if moving {
+            inventory.moving.insert(key, Some(body));
+        } else {
+            inventory.packages.insert(key, body);
+        }
         Ok(())
     }
 

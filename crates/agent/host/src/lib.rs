@@ -7,7 +7,8 @@
 //! - [`plan()`] compares an inventory with the stored documents and returns the [`Plan`] to commit:
 //!   documents to put and to delete, and the events to report.
 //! - A package that dpkg is changing at present, for example unpacked but not configured, keeps its
-//!   last state. An upgrade is therefore one change, not a removal and an installation.
+//!   last state. An upgrade is therefore one change, not a removal and an installation. Once no dpkg
+//!   runs, the package counts with the state that it was left in ([`Inventory::settle`]).
 //!
 //! Limits: [`limits`]. Every call blocks on the disk. Nothing is written.
 

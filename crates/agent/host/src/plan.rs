@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{EventBody, PackageDocument};
+use model::{Cause, EventBody, PackageDocument};
 
 use crate::dpkg::Inventory;
 
@@ -37,6 +37,32 @@ impl Plan {
     pub fn changes(&self) -> u64 {
         self.created + self.modified + self.deleted
     }
+
+    /// Sets the causes of the events by the name of a package and its installed version, which is
+    /// empty if it was removed.
+    pub fn set_causes(&mut self, mut cause: impl FnMut(&str, &str) -> Option<Cause>) {
+        for put in &mut self.items {
+            let Some(event) = &mut put.event else { continue };
+            let name = put.key.split(|b| *b == b':').next().unwrap_or_default();
+            let name = String::from_utf8_lossy(name);
+            let installed = event.package.as_ref().filter(|_| put.document.is_some());
+            let version = installed.map_or("", |package| &package.version);
+            event.holdfast.cause = cause(&name, version).or_else(|| event.holdfast.cause.take());
+        }
+    }
+
+    /// Formats the number of packages and of those that differ, as a line for people. `report` is
+    /// false for a baseline.
+    pub fn line(&self, packages: u64, report: bool) -> String {
+        let Self { created, modified, deleted, .. } = self;
+        if report {
+            format!(
+                "packages: {packages}; {created} installed, {modified} changed, {deleted} removed"
+            )
+        } else {
+            format!("packages: {packages}; {created} new in the baseline")
+        }
+    }
 }
 
 /// Compares an inventory with the baseline. With `found_at_us` (microseconds since the epoch) every
@@ -61,7 +87,7 @@ pub fn plan(baseline: &StoredDocuments, inventory: &Inventory, found_at_us: Opti
     }
     for (key, json) in baseline {
         let there = std::str::from_utf8(key).is_ok_and(|key| {
-            inventory.packages.contains_key(key) || inventory.moving.contains(key)
+            inventory.packages.contains_key(key) || inventory.moving.contains_key(key)
         });
         if there {
             continue;

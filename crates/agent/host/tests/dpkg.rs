@@ -84,8 +84,15 @@ fn only_installed_packages_count_and_unfinished_ones_are_moving() {
     let inventory = read(text).unwrap();
     let found: Vec<_> = inventory.packages.keys().map(String::as_str).collect();
     assert_eq!(found, ["dpkg:amd64", "held:amd64", "leaving:amd64"]);
-    let moving: Vec<_> = inventory.moving.iter().map(String::as_str).collect();
+    let moving: Vec<_> = inventory.moving.keys().map(String::as_str).collect();
     assert_eq!(moving, ["broken:amd64", "upgrading:amd64"]);
+    let mut settled = inventory;
+    settled.settle();
+    assert_eq!((settled.packages.len(), settled.moving.len()), (5, 0));
+    let state = |key: &str| settled.packages[key].state.as_deref();
+    assert_eq!(state("upgrading:amd64"), Some("unpacked"));
+    assert_eq!(state("broken:amd64"), Some("half-installed"));
+    assert_eq!(state("held:amd64"), None);
 }
 
 #[test]

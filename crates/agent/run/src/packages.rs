@@ -26,6 +26,8 @@ use crate::notes;
 
 /// Note: the result of the last scan, as JSON.
 const NOTE: &str = "packages.last";
+/// Time until packages that dpkg is changing are looked at again.
+const WAITING: Duration = Duration::from_secs(1);
 /// Most packages remembered as being changed.
 const MOVING_MAX: usize = 500;
 /// Id of the gap that a missing or unreadable package database is. Those of files are digests.
@@ -44,6 +46,8 @@ struct LastScan {
     packages: u64,
     /// Keys of packages that dpkg was changing then; `None` if there were too many.
     moving: Option<BTreeSet<String>>,
+    /// True if they wait for the end of dpkg.
+    waiting: bool,
     gap: Option<OpenGap>,
 }
 
@@ -143,9 +147,9 @@ impl Packages {
         })
     }
 
-    /// Returns the time between two scans.
+    /// Returns the time until the next scan.
     pub(super) fn interval(&self) -> Duration {
-        self.config.interval
+        if self.last.waiting { WAITING.min(self.config.interval) } else { self.config.interval }
     }
 
     /// Returns the number of changes found since the agent started; `None` if packages are not
@@ -165,15 +169,27 @@ impl Packages {
         let now_us = self.clock.now_us();
         let root = self.config.root.display().to_string();
         let stamp = self.dpkg.stamp();
+        // A package that dpkg left in the middle of a change is reported once no dpkg runs.
+        let is_left = self.last.waiting && !explainer.is_dpkg_running();
         if self.last.gap.is_none()
+            && !is_left
             && self.last.root == root
             && stamp.as_ref().is_ok_and(|stamp| stamp.text() == self.last.stamp)
         {
             self.good_us = now_us;
             return Ok(LookOutcome::Unchanged);
         }
+        let was_running = explainer.is_dpkg_running();
         match stamp.and_then(|_| self.dpkg.read()) {
-            Ok((inventory, stamp)) => self.compare(&inventory, &stamp, (root, now_us), explainer),
+            Ok((mut inventory, stamp)) => {
+                let runs = was_running || explainer.is_dpkg_running();
+                self.last.waiting = runs && !inventory.moving.is_empty();
+                // The baseline leaves none out.
+                if !runs || self.last.root.is_empty() {
+                    inventory.settle();
+                }
+                self.compare(&inventory, &stamp, (root, now_us), explainer)
+            }
             Err(problem) => self.gap(&problem, now_us),
         }
     }
@@ -190,7 +206,7 @@ impl Packages {
         let report =
             if self.last.root.is_empty() { !baseline.is_empty() } else { self.last.root == root };
         let mut plan = host::plan(&baseline, inventory, report.then_some(now_us));
-        explain(&mut plan, explainer);
+        plan.set_causes(|name, version| explainer.cause_of_package(name, version));
         let detail = "the package database can be read again; all packages were compared";
         let changes = if report { plan.changes() } else { 0 };
         let closed = self.end(detail, now_us, report.then_some(changes));
@@ -203,7 +219,9 @@ impl Packages {
             stamp: if settled { stamp.text().to_owned() } else { String::new() },
             read_us: now_us,
             packages,
-            moving: (inventory.moving.len() <= MOVING_MAX).then(|| inventory.moving.clone()),
+            moving: (inventory.moving.len() <= MOVING_MAX)
+                .then(|| inventory.moving.keys().cloned().collect()),
+            waiting: self.last.waiting,
             gap: None,
         };
         notes::set_seen(&self.queue, DatasetKind::Packages, now_us)?;
@@ -216,15 +234,7 @@ impl Packages {
             self.note(next)?;
         }
         if plan.changes() > 0 {
-            let line = if report {
-                format!(
-                    "packages: {packages}; {} installed, {} changed, {} removed",
-                    plan.created, plan.modified, plan.deleted
-                )
-            } else {
-                format!("packages: {packages}; {} new in the baseline", plan.created)
-            };
-            self.console.line(&line);
+            self.console.line(&plan.line(packages, report));
         }
         Ok(changed)
     }
@@ -321,18 +331,5 @@ impl Packages {
 
     fn path(&self) -> String {
         model::path::show(Path::new(&self.dpkg.path()).as_os_str().as_encoded_bytes()).into_owned()
-    }
-}
-
-/// Sets the causes of the events to those of the packages' files.
-fn explain(plan: &mut Plan, explainer: &mut Explainer) {
-    for put in &mut plan.items {
-        let Some(event) = &mut put.event else { continue };
-        let name = put.key.split(|b| *b == b':').next().unwrap_or_default();
-        let name = String::from_utf8_lossy(name);
-        let installed = event.package.as_ref().filter(|_| put.document.is_some());
-        let version = installed.map_or("", |package| &package.version);
-        let cause = explainer.cause_of_package(&name, version);
-        event.holdfast.cause = cause.or_else(|| event.holdfast.cause.take());
     }
 }

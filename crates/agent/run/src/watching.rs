@@ -150,10 +150,11 @@ impl Scanning {
     }
 
     /// Returns true if a transaction of dpkg has ended since the last call. Only those are noticed
-    /// for which names waited.
+    /// for which names waited, or that made a change.
     pub(crate) fn has_transaction_ended(&mut self) -> bool {
         let holding = self.realtime.as_ref().is_some_and(Realtime::is_holding);
-        std::mem::replace(&mut self.holding, holding) && !holding
+        let waited = std::mem::replace(&mut self.holding, holding) && !holding;
+        self.sink.explainer().has_dpkg_ended() || waited
     }
 
     fn check_failed(&self, problem: &ScanError) {

@@ -46,6 +46,9 @@ pub struct PackageBody {
     /// Support for several architectures at once: `same`, `foreign`, `allowed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiarch: Option<String>,
+    /// State in dpkg's words, such as `half-configured`, unless it is `installed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
 }
 
 impl PackageBody {
@@ -68,6 +71,7 @@ impl PackageBody {
             ("category", self.category == after.category),
             ("priority", self.priority == after.priority),
             ("multiarch", self.multiarch == after.multiarch),
+            ("state", self.state == after.state),
         ];
         fields.iter().filter(|(_, same)| !same).map(|(name, _)| *name).collect()
     }
