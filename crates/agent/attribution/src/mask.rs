@@ -61,7 +61,7 @@ const OPTIONS: &[(&[&str], &str, Form)] = &[
     (&["useradd", "usermod"], "-p", Form::Both),
     (&["7z", "7za", "7zr"], "-p", Form::Attached),
     (&["redis-cli"], "-a", Form::Both),
-    (&["zip", "unzip", "sqlcmd", "ipmitool", "mosquitto_pub", "mosquitto_sub"], "-P", Form::Both),
+    (&["zip", "unzip", "sqlcmd", "ipmitool"], "-P", Form::Both),
     (&["lftp"], "-u", Form::After(',')),
     (&["ldapsearch", "ldapadd", "ldapmodify", "ldapdelete", "ldappasswd"], "-w", Form::Both),
     (&["openssl"], "-passin", Form::After(':')),

@@ -120,7 +120,7 @@ const CASES: &[(&str, &str)] = &[
     ("sort|-u|f", "sort -u f"),
     ("id|-u|me", "id -u me"),
     ("ipmitool|-U|me|-P|abc", "ipmitool -U me -P ***"),
-    ("mosquitto_pub|-P|abc", "mosquitto_pub -P ***"),
+    ("sqlcmd|-P|abc", "sqlcmd -P ***"),
     ("unzip|-P|abc|a.zip", "unzip -P *** a.zip"),
     ("scp|-P|22|a|host:", "scp -P 22 a host:"),
     ("ssh|-p|22|host", "ssh -p 22 host"),

@@ -12,7 +12,7 @@
 //! batch of changes.
 //!
 //! **What a cause does not prove.** Root can change dpkg's lists and scripts. An unprivileged user
-//! cannot: only processes that ran as root count. What opens a door ([`doors`]) is unexplained, or
+//! cannot: only processes that ran as root count. What opens a door (`doors.rs`) is unexplained, or
 //! keeps its cause and has `attention`, unless dpkg itself wrote it.
 
 mod account;
