@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use model::{Change, Kind, Observation};
+use model::{Cause, CauseKind, Change, Kind, Observation};
 
+use crate::account::Account;
 use crate::limits;
 
 /// Bits of a mode that give a program the rights of its owner or group.
@@ -63,8 +64,67 @@ const DOORS: &[&str] = &[
 /// Beginnings of the names of files with keys for logins, in a folder `.ssh`.
 const KEYS: &[u8] = b"authorized_keys";
 
+/// Judges the causes of changes below one root.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    root: PathBuf,
+    overrides: StatOverrides,
+}
+
+impl Doors {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), overrides: StatOverrides::new(root) }
+    }
+
+    /// Withdraws the cause of a change that opens a door, or demands attention for it.
+    pub(crate) fn judge(&self, change: &Change, account: &Account, cause: Cause) -> Cause {
+        if cause.kind == CauseKind::Unexplained {
+            return cause;
+        }
+        let run = match account {
+            Account::Packages(run) if !run.doubtful => Some(run),
+            _ => None,
+        };
+        let is_dpkg = run.is_some_and(|run| run.is_dpkg);
+        let script = run.filter(|run| run.by_dpkg).and_then(|run| run.script.as_deref());
+        if let Some(privilege) = added_privilege(change) {
+            let package = cause.package.as_ref().map(|package| package.name.as_str());
+            let is_own = script.is_some() && script.and_then(package_of_script) == package;
+            let mode = change.after.as_ref().map_or(0, |after| after.mode);
+            let path = change.key.path();
+            let root = self.root.as_os_str().as_encoded_bytes();
+            let below = path.strip_prefix(root.strip_suffix(b"/").unwrap_or(root));
+            let listed = below.is_some_and(|path| self.overrides.has(path, mode));
+            if !is_dpkg && !is_own && !listed {
+                let was = cause.detail;
+                return unexplained(format!("adds {privilege}, although {was}"));
+            }
+        }
+        if is_dpkg || !is_door(&change.key.path(), &self.root) {
+            return cause;
+        }
+        let by_management = matches!(account, Account::Management(_));
+        let by_log = *account == Account::Unnoticed && cause.kind == CauseKind::Package;
+        if by_management || by_log || script.is_some() {
+            return Cause { attention: !by_log, ..cause };
+        }
+        unexplained(format!("decides who may log in or what runs, although {}", cause.detail))
+    }
+}
+
+/// Returns the cause of a change that nothing explains, with the reason why a likely one does not hold.
+pub(crate) fn unexplained(detail: String) -> Cause {
+    Cause { detail, ..Cause::default() }
+}
+
+/// Returns the package of a script such as `coreutils.postinst` or `libc6:amd64.postinst`.
+fn package_of_script(script: &str) -> Option<&str> {
+    let (package, _) = script.rsplit_once('.')?;
+    package.split(':').next()
+}
+
 /// Returns true if the path of a change is a door. `root` is the system's root.
-pub(crate) fn is_door(path: &[u8], root: &Path) -> bool {
+fn is_door(path: &[u8], root: &Path) -> bool {
     let root = root.as_os_str().as_encoded_bytes();
     let root = root.strip_suffix(b"/").unwrap_or(root);
     let Some(below) = path.strip_prefix(root).and_then(|rest| rest.strip_prefix(b"/")) else {
@@ -89,7 +149,7 @@ pub(crate) fn is_door(path: &[u8], root: &Path) -> bool {
 }
 
 /// Returns the privileges that a change adds to a program, in words; `None` if it adds none.
-pub(crate) fn added_privilege(change: &Change) -> Option<&'static str> {
+fn added_privilege(change: &Change) -> Option<&'static str> {
     let after = change.after.as_ref().filter(|after| after.kind == Kind::File)?;
     let before = change.before.as_ref().filter(|before| before.kind == Kind::File);
     let set = |o: &Observation| o.mode & SET_IDS;
@@ -113,17 +173,17 @@ pub(crate) fn added_privilege(change: &Change) -> Option<&'static str> {
 
 /// Modes that the administrator has set with `dpkg-statoverride`.
 #[derive(Debug)]
-pub(crate) struct StatOverrides {
+struct StatOverrides {
     file: PathBuf,
 }
 
 impl StatOverrides {
-    pub(crate) fn new(root: &Path) -> Self {
+    fn new(root: &Path) -> Self {
         Self { file: root.join("var/lib/dpkg/statoverride") }
     }
 
     /// Returns true if the mode of a path is listed. Read each time, because it is needed rarely.
-    pub(crate) fn has(&self, path: &[u8], mode: u32) -> bool {
+    fn has(&self, path: &[u8], mode: u32) -> bool {
         let small = fs::metadata(&self.file).is_ok_and(|m| m.len() <= limits::LIST_BYTES_MAX);
         let text = if small { fs::read(&self.file).unwrap_or_default() } else { Vec::new() };
         let listed: HashSet<(&[u8], u32)> = text.split(|b| *b == b'\n').filter_map(entry).collect();

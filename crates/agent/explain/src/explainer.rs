@@ -16,7 +16,7 @@ use env::clock::Clock;
 use model::{Cause, CauseKind, CausePackage, Change, ChangeKind, Field, Kind};
 
 use crate::account::{self, Account, Run};
-use crate::doors::{self, StatOverrides};
+use crate::doors::{Doors, unexplained};
 use crate::history::History;
 use crate::lineage::Tool;
 use crate::lists::{Lists, Member};
@@ -50,10 +50,9 @@ pub struct Explainer {
     history: History,
     lists: Lists,
     lock: DpkgLock,
-    root: PathBuf,
     /// The folder of dpkg.
     database: PathBuf,
-    overrides: StatOverrides,
+    doors: Doors,
     /// True if dpkg made a change since it was last known to have ended.
     saw_dpkg: bool,
     clock: Arc<dyn Clock>,
@@ -77,9 +76,8 @@ impl Explainer {
             history: History::new(root),
             lists: Lists::new(root),
             lock: DpkgLock::new(root),
-            root: root.to_owned(),
             database: root.join("var/lib/dpkg"),
-            overrides: StatOverrides::new(root),
+            doors: Doors::new(root),
             saw_dpkg: false,
             clock,
             checked: None,
@@ -199,42 +197,7 @@ impl Explainer {
         let account = account::of(change, &self.database);
         self.saw_dpkg |= matches!(&account, Account::Packages(run) if run.by_dpkg);
         let cause = self.explain_content(change, &account)?;
-        Some(self.judge_door(change, &account, cause))
-    }
-
-    /// Withdraws the cause of a change that opens a door, or demands attention for it.
-    fn judge_door(&self, change: &Change, account: &Account, cause: Cause) -> Cause {
-        if cause.kind == CauseKind::Unexplained {
-            return cause;
-        }
-        let run = match account {
-            Account::Packages(run) if !run.doubtful => Some(run),
-            _ => None,
-        };
-        let is_dpkg = run.is_some_and(|run| run.is_dpkg);
-        let script = run.filter(|run| run.by_dpkg).and_then(|run| run.script.as_deref());
-        if let Some(privilege) = doors::added_privilege(change) {
-            let package = cause.package.as_ref().map(|package| package.name.as_str());
-            let is_own = script.is_some() && script.and_then(package_of_script) == package;
-            let mode = change.after.as_ref().map_or(0, |after| after.mode);
-            let path = change.key.path();
-            let root = self.root.as_os_str().as_encoded_bytes();
-            let below = path.strip_prefix(root.strip_suffix(b"/").unwrap_or(root));
-            let listed = below.is_some_and(|path| self.overrides.has(path, mode));
-            if !is_dpkg && !is_own && !listed {
-                let was = cause.detail;
-                return unexplained(format!("adds {privilege}, although {was}"));
-            }
-        }
-        if is_dpkg || !doors::is_door(&change.key.path(), &self.root) {
-            return cause;
-        }
-        let by_management = matches!(account, Account::Management(_));
-        let by_log = *account == Account::Unnoticed && cause.kind == CauseKind::Package;
-        if by_management || by_log || script.is_some() {
-            return Cause { attention: !by_log, ..cause };
-        }
-        unexplained(format!("decides who may log in or what runs, although {}", cause.detail))
+        Some(self.doors.judge(change, &account, cause))
     }
 
     fn explain_content(&mut self, change: &Change, account: &Account) -> Option<Cause> {
@@ -457,10 +420,6 @@ fn only_content(change: &Change, package: &str, writer: &str) -> Option<Cause> {
     is_file.then_some(Cause { content_matches, ..cause })
 }
 
-fn unexplained(detail: String) -> Cause {
-    Cause { detail, ..Cause::default() }
-}
-
 /// Returns the cause of what a package manager made that is no content of a package.
 fn by_packages_tool(run: &Run, package: Option<&str>) -> Cause {
     let what = match (&run.script, package) {
@@ -474,12 +433,6 @@ fn by_packages_tool(run: &Run, package: Option<&str>) -> Cause {
 
 fn run_of(tool: &Tool) -> String {
     format!("written by {} or a program that it started", tool.name)
-}
-
-/// Returns the package of a script such as `coreutils.postinst` or `libc6:amd64.postinst`.
-fn package_of_script(script: &str) -> Option<&str> {
-    let (package, _) = script.rsplit_once('.')?;
-    package.split(':').next()
 }
 
 fn deployment(tool: &Tool, what: &str) -> Cause {
