@@ -29,7 +29,10 @@ pub(crate) fn run(shared: &Shared) {
             state.group.clone()
         };
         wait(shared, group.as_deref());
-        drain(shared);
+        // Without a group nothing is complete.
+        if group.is_some() {
+            drain(shared);
+        }
         // What is read at an exec must not cut the pause short.
         std::thread::sleep(PACE);
     }

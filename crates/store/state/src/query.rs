@@ -221,7 +221,7 @@ pub struct ChangeQuery {
     pub collapse: bool,
     /// Name of the user that made the change; its number if it has no name.
     pub user: Option<String>,
-    /// Name of the executable that made the change.
+    /// Name of the program that made the change, or that perhaps made it.
     pub process: Option<String>,
     /// Found at or after, microseconds since the epoch.
     pub from_us: Option<u64>,

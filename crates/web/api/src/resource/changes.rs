@@ -58,7 +58,11 @@ const SELECTION: &[Parameter] = &[
         "Of the explained changes of one agent with the same `cause.id` that the request selects, only the newest, with the number of all as `collapsed`. A page may be shorter than `limit`.",
     ),
     query("user", Kind::Text, "Name of the user that made the change."),
-    query("process", Kind::Text, "Name of the executable that made the change."),
+    query(
+        "process",
+        Kind::Text,
+        "Name of the program that made the change, or that perhaps made it.",
+    ),
 ];
 
 const SINCE: &[Parameter] = &[query(
