@@ -95,11 +95,18 @@ fn judge(change: &Value, maker: &str) -> Result<bool, String> {
         let right = program(path) == maker;
         return if right { Ok(true) } else { Err(format!("{path} is named: {change:#}")) };
     }
-    let candidates = process["candidates"].as_array().cloned().unwrap_or_default();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let (candidates, executables) = (list(&process["candidates"]), list(&actor["executables"]));
     let named = candidates.iter().filter_map(|one| one["executable"].as_str());
-    let is_listed = named.map(program).any(|name| name == maker);
-    let is_open = actor["reason"].as_str().is_some_and(|reason| !reason.is_empty());
-    if is_listed || is_open { Ok(false) } else { Err(format!("nothing is said: {change:#}")) }
+    let named: Vec<&str> =
+        named.chain(executables.iter().filter_map(|one| one["path"].as_str())).collect();
+    let reason = actor["reason"].as_str().unwrap_or_default();
+    let right = if named.is_empty() {
+        !reason.is_empty()
+    } else {
+        named.iter().any(|path| program(path) == maker) || reason.contains("unknown")
+    };
+    if right { Ok(false) } else { Err(format!("the maker is not named: {change:#}")) }
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl Doors {
         let script = run.filter(|run| run.by_dpkg).and_then(|run| run.script.as_deref());
         if let Some(privilege) = added_privilege(change) {
             let package = cause.package.as_ref().map(|package| package.name.as_str());
-            let is_own = script.is_some() && script.and_then(package_of_script) == package;
+            let is_own = package.is_some() && script.and_then(package_of_script) == package;
             let mode = change.after.as_ref().map_or(0, |after| after.mode);
             let path = change.key.path();
             let root = self.root.as_os_str().as_encoded_bytes();

@@ -389,6 +389,14 @@ fn added_privileges_need_dpkg_or_a_script_of_the_package() {
         assert_eq!(cause.kind, CauseKind::Unexplained);
         assert_eq!(cause.detail, format!("adds {privilege}, although dpkg: tool 2"));
     }
+    let unnamed = own.replace("info/tool.postinst", "tmp.ci/preinst");
+    assert_eq!(by_script(&unnamed, 0o755, 0o4755).kind, CauseKind::Unexplained);
+    system.write("usr/bin/foreign", "of no package");
+    let mut foreign =
+        system.created("usr/bin/foreign", Some(seen(&["/usr/bin/cp", &unnamed, "/usr/bin/dpkg"])));
+    assert_eq!(system.explain(&foreign).kind, CauseKind::Deployment);
+    foreign.after.as_mut().unwrap().mode = 0o4755;
+    assert_eq!(system.explain(&foreign).kind, CauseKind::Unexplained, "neither has a package");
     assert_eq!(by_script(hook, 0o755, 0o4755).detail, "content of tool, writer is not dpkg");
     assert_eq!(explain(None, 0o755, 0o4755).kind, CauseKind::Unexplained);
     system.write("var/lib/dpkg/statoverride", "root root 4755 /usr/bin/tool\n");

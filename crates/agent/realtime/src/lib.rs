@@ -216,6 +216,18 @@ impl Realtime {
 
     /// Begins the checks of due entries, except those that are held.
     fn begin(&mut self, due: Vec<DueCheck>, now: u64, released_max: usize) -> Vec<Check> {
+        let by_dpkg = |writers: &[Writer]| {
+            explain::is_by_dpkg(&self.attribution.resolve(writers), &self.database)
+        };
+        let mut due = self.held.filter(due, now, released_max, &by_dpkg);
+        // Names in a new directory would wait for it anyway. Those in a known tree must not: its check
+        // may take long.
+        let is_new = |due: &&DueCheck| {
+            due.depth == Depth::Below && (due.notices.created || due.notices.moved)
+        };
+        let below = |tree: &DueCheck| self.watcher.take_below(&tree.key.path(), now);
+        let below: Vec<DueCheck> = due.iter().filter(is_new).flat_map(below).collect();
+        due.extend(below);
         // After the entries were taken: the incident of a root that is among them is known.
         for incident in self.watcher.incidents() {
             if incident.kind == IncidentKind::LimitReached {
@@ -224,14 +236,6 @@ impl Realtime {
                 self.incidents.push(incident);
             }
         }
-        let by_dpkg = |writers: &[Writer]| {
-            explain::is_by_dpkg(&self.attribution.resolve(writers), &self.database)
-        };
-        let mut due = self.held.filter(due, now, released_max, &by_dpkg);
-        let below = |tree: &DueCheck| self.watcher.take_below(&tree.key.path(), now);
-        let below: Vec<DueCheck> =
-            due.iter().filter(|due| due.depth == Depth::Below).flat_map(below).collect();
-        due.extend(below);
         // Names that were deferred have been counted.
         self.pace.spend(due.len());
         let due = self.deferred.release(due, now);

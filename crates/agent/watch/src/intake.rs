@@ -26,7 +26,7 @@ use crate::shared::{monotonic_ns, signal};
 const BUFFER_BYTES: usize = 256 << 10;
 /// Shortest time between two reads at an exec, nanoseconds: the kernel merges repeats in its queue.
 const EXEC_PACE_NS: u64 = 1_000_000;
-/// Bytes of notifications that wait for the reader, above which only the reader reads.
+/// Bytes of notifications that wait for the reader, above which only the reader uses the queue.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// Notifications of one read.
@@ -103,11 +103,14 @@ impl Intake {
     pub(crate) fn note_exec(&self, reader_wake: &OwnedFd) {
         let Some(mut state) = self.state.try_lock() else { return };
         let Some(group) = state.group.clone() else { return };
+        // The kernel counts a queue entry by entry: that of a reader that is behind is long.
+        if state.waiting_bytes > WAITING_BYTES_MAX {
+            return;
+        }
         let now = monotonic_ns();
         match group.pending() {
             Ok(0) => state.empty_ns = now,
             Ok(_) if now < state.exec_read_ns + EXEC_PACE_NS => {}
-            Ok(_) if state.waiting_bytes > WAITING_BYTES_MAX => {}
             Ok(_) => {
                 state.exec_read_ns = now;
                 // An error meets the reader as well, which reports it.

@@ -1,6 +1,6 @@
-//! The thread that drains the group, and applies what was read. It reads at most every few milliseconds, so that the kernel
-//! merges repeated changes in its queue. It makes no other system calls, except to find the names of
-//! files that have a new hard link.
+//! The thread that drains the group and applies the notifications. It reads at most every few
+//! milliseconds, so that the kernel merges repeated changes in its queue. It makes no other system
+//! calls, except to find the names of files that have a new hard link.
 
 use std::os::fd::AsFd as _;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) fn run(shared: &Shared) {
         if group.is_some() {
             drain(shared);
         }
-        // What is read at an exec must not cut the pause short.
+        // No wake-up ends this pause: a wake-up after each exec would leave nothing to merge.
         std::thread::sleep(PACE);
     }
 }

@@ -154,7 +154,7 @@ async fn show(args: &AgentArgs) -> anyhow::Result<()> {
         ("last scan ended", "/last_scan/end"),
         ("next scan", "/watch/next_scan"),
         ("changes have a process", "/watch/attribution"),
-        ("processes are incomplete", "/watch/attribution_reason"),
+        ("processes are missing because", "/watch/attribution_reason"),
     ];
     table::print_object(args.act.json, &agent, &fields);
     if !args.act.json && !roots.is_empty() {
