@@ -1,12 +1,13 @@
 //! `holdfast token` on the server's machine, `holdfast enroll` on the agent's.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::Ipv6Addr;
 use std::path::Path;
 
 use anyhow::Context as _;
 use client::ImportArgs;
-use registry::{AuditOutcome, Reader, Registry, WriteContext};
+use registry::{AuditOutcome, Reader, Registry, TokenTerms, WriteContext};
 use service::Console;
 use sync::{EnrollOptions, IdentityFolder, SyncError};
 
@@ -19,21 +20,31 @@ use folder::{DataFolder, expect_no_server};
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let folder = DataFolder::new(args.data.folder()?);
     let registry = server::registry_for_command(&folder)?;
-    let mut detail = format!("enrolment token: uses {}, ttl_s {}", args.uses, args.ttl.as_secs());
+    let terms = TokenTerms {
+        groups: args.group.clone(),
+        uses: args.uses,
+        ttl_s: args.ttl.as_secs(),
+        ephemeral_s: args.ephemeral.map(|silence| silence.as_secs()),
+    };
+    let mut detail = format!("enrolment token: uses {}, ttl_s {}", terms.uses, terms.ttl_s);
+    if let Some(silence_s) = terms.ephemeral_s {
+        let _ = write!(detail, ", ephemeral_s {silence_s}");
+    }
     for group in &args.group {
         detail.push_str(", group ");
         detail.push_str(group);
     }
     let context = registry.audited(Reader::server(), "local", "enrolment:create", &detail);
-    let made =
-        registry.create_enrolment_token(&context, &args.group, args.uses, args.ttl.as_secs());
+    let made = registry.create_enrolment_token(&context, &terms);
     let outcome = if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused };
     let recorded = registry.end_audit(&context, outcome);
     let token = made?;
     let told = enrolment(&folder, &registry, &token);
     registry.close()?;
     let line = if args.json {
-        serde_json::json!({ "token": token, "uses": args.uses, "ttl_s": args.ttl.as_secs() })
+        let (uses, ttl_s) = (terms.uses, terms.ttl_s);
+        let ephemeral_s = terms.ephemeral_s;
+        serde_json::json!({"token": token, "uses": uses, "ttl_s": ttl_s, "ephemeral_s": ephemeral_s})
             .to_string()
     } else {
         token

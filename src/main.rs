@@ -115,6 +115,10 @@ fn run(command: Command) -> anyhow::Result<bool> {
                     config::load(&args.config.unwrap_or_else(config::agent_file))?;
                 return inspect::agent_status(&config.data, args.json);
             }
+            (Some(AgentCommand::Leave(args)), _) => {
+                let file = args.config.unwrap_or_else(config::agent_file);
+                runtime()?.block_on(roles::leave(&file))?;
+            }
             (None, Some(config)) => runtime()?.block_on(roles::agent(&config))?,
             (None, None) => anyhow::bail!("agent: name its configuration with --config FILE"),
         },

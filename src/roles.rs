@@ -1,5 +1,6 @@
 //! `holdfast server` and `holdfast agent`: each role in a process of its own.
 
+use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::path::Path;
 
@@ -78,9 +79,9 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     let notify = Notify::of_environment();
     loop {
         // A restart command re-reads the configuration; that is its purpose.
-        let (settings, ready) = agent_settings(file)?;
+        let (settings, who) = agent_settings(file)?;
         let mut agent = Agent::start(&settings, console.clone())?;
-        console.line(&ready);
+        console.line(&format!("ready: {who}"));
         let watchdog = notify.ready();
         let ended = loop {
             let ended = run_to_end(&mut agent, &notify, &mut stop).await;
@@ -111,6 +112,18 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
         }
         console.line("the agent restarts on command");
     }
+}
+
+/// Tells the server that the agent leaves the fleet.
+pub(crate) async fn leave(file: &Path) -> anyhow::Result<()> {
+    let (settings, who) = agent_settings(file)?;
+    let pending = run::leave(&settings).await?;
+    let mut line = format!("left: {who}");
+    if pending > 0 {
+        let _ = write!(line, "; {pending} changes and events stay in its queue, not sent");
+    }
+    Console::new().line(&line);
+    Ok(())
 }
 
 /// Waits until the agent ends by itself, or until a stop signal arrives (`None`), and reports
@@ -150,7 +163,7 @@ pub(crate) async fn rebuild_after(
     }
 }
 
-/// Returns the settings of an enrolled agent, and the line to print once it runs.
+/// Returns the settings of an enrolled agent, and who it is: `agent 001 web1 of https://...`.
 fn agent_settings(file: &Path) -> anyhow::Result<(AgentSettings, String)> {
     let config: AgentConfig = config::load(file)?;
     config.validate()?;
@@ -165,6 +178,6 @@ fn agent_settings(file: &Path) -> anyhow::Result<(AgentSettings, String)> {
         );
     };
     identity.set_server_url(config.server.trim_end_matches('/'))?;
-    let ready = format!("ready: agent {} {} of {}", who.id, who.name, config.server);
-    Ok((config.into_settings(), ready))
+    let who = format!("agent {} {} of {}", who.id, who.name, config.server);
+    Ok((config.into_settings(), who))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use detect::Rules;
 use model::AgentId;
-use registry::{Registry, WriteContext};
+use registry::{Registry, TokenTerms, WriteContext};
 use run::{
     Agent, AgentSettings, EndReason, InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig,
     ScanConfig, SyncConfig,
@@ -181,8 +181,9 @@ async fn enrol_once(
             who.id, who.name
         ));
     }
-    let make =
-        move || registry.create_enrolment_token(&WriteContext::server(), &[], 1, TOKEN_TTL_S);
+    let make = move || {
+        registry.create_enrolment_token(&WriteContext::server(), &TokenTerms::new(1, TOKEN_TTL_S))
+    };
     let options = EnrollOptions {
         server_url: server_url.to_owned(),
         token: tokio::task::spawn_blocking(make).await??,

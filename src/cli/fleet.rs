@@ -68,6 +68,20 @@ pub(crate) enum AgentCommand {
     /// certificate, and what it stores, what is pending and when it last scanned. Exit code 1 unless
     /// the last answer was 200.
     Status(AgentStatusArgs),
+    /// Tell the server that this machine's agent leaves the fleet for good: it counts as left, not as
+    /// silent, and its history stays. Stop the agent first. If it is started again, it is back.
+    #[command(
+        after_help = "Example:\n  systemctl disable --now holdfast-agent && holdfast agent leave"
+    )]
+    Leave(AgentLeaveArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentLeaveArgs {
+    /// Configuration of the agent. Default: agent.toml in /etc/holdfast if that folder exists, else in
+    /// this folder.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -119,6 +133,10 @@ pub(crate) struct TokenArgs {
     /// Time until it expires.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
+    /// Remove agents that enrolled with it once they are silent for this long, without an alert: for
+    /// machines that a cloud makes and ends. What they reported stays.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) ephemeral: Option<Duration>,
     /// Group that these agents join; may be given more than once.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Vec<String>,

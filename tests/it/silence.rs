@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::common::deployment::{Deployment, has_packages};
 use crate::common::proxy::{Fault, Proxy};
-use crate::common::{Api, eventually, run};
+use crate::common::series::request;
+use crate::common::{Api, Running, eventually, run};
 use serde_json::Value;
 
 /// Returns the gaps of agents that are or were not heard, the newest first.
@@ -47,6 +48,34 @@ fn interpose(deployment: &Deployment) -> Proxy {
     network
 }
 
+/// Waits until page, commands and metrics name as many silent agents: none, or the only one.
+fn named_as_silent(deployment: &Deployment, server: &Running, api: &Api, agents: u64) {
+    eventually("the silent agents are named", || {
+        let summary = api.get("/agents/summary")["data"]["silent"].clone();
+        if summary["agents"] == agents { Ok(()) } else { Err(summary.to_string()) }
+    });
+    let names: Vec<&str> = ["web"].into_iter().take(agents as usize).collect();
+    let summary = api.get("/agents/summary")["data"]["silent"].clone();
+    assert_eq!(summary["names"], serde_json::json!(names));
+    assert_eq!(summary["since"].is_string(), agents > 0);
+    let listed = api.get("/agents?silent=true&select=name,status,state,silent_since");
+    assert_eq!(listed["data"]["total_affected_items"], agents, "{listed}");
+    for agent in listed["data"]["affected_items"].as_array().unwrap() {
+        assert_eq!((&agent["state"], &agent["status"]), (&"silent".into(), &"active".into()));
+    }
+    let others = api.get("/agents?silent=false")["data"]["total_affected_items"].clone();
+    assert_eq!(others, 2 - agents, "the server, and who is not silent");
+    let data = deployment.base.join("server");
+    let words = ["agents", "--silent", "--data", data.to_str().unwrap()];
+    let (_, output, error) = run(&words);
+    assert_eq!(output.contains("active, silent"), agents > 0, "{output}{error}");
+    let page = server.line("page: http://");
+    let page = page.trim_end_matches('/').parse().unwrap();
+    let metrics = request("GET", page, "/metrics", &[], b"").unwrap().2;
+    assert!(metrics.contains(&format!("\nholdfast_agents_silent {agents}\n")), "{metrics}");
+    assert!(metrics.contains("\nholdfast_open_gaps{kind=\"agent_silent\"} "), "{metrics}");
+}
+
 #[test]
 fn absence_of_an_agent_is_one_gap_that_ends_with_true_counts() {
     let deployment = Deployment::looking("silence", "300ms");
@@ -59,6 +88,7 @@ fn absence_of_an_agent_is_one_gap_that_ends_with_true_counts() {
     // A gap opens once three heartbeats, and at least 30 s, were missed.
     network.pause(true);
     until_open(&api, "agent_silent");
+    named_as_silent(&deployment, &server, &api, 1);
     for n in 0..3 {
         fs::write(deployment.tree.join(format!("new{n}")), "new").unwrap();
     }
@@ -71,6 +101,7 @@ fn absence_of_an_agent_is_one_gap_that_ends_with_true_counts() {
     });
     network.fault(Fault::Cut);
     network.pause(false);
+    named_as_silent(&deployment, &server, &api, 0);
     let gap = until_ended(&api);
     assert_eq!(gap["kind"], "agent_silent", "{gap}");
     let (from, to) = (gap["from"].as_str().unwrap(), gap["to"].as_str().unwrap());
@@ -93,5 +124,21 @@ fn absence_of_an_agent_is_one_gap_that_ends_with_true_counts() {
     });
     assert_eq!(absences(&api).len(), 2, "one interval shows one gap");
 
-    assert_eq!((agent.stop(), server.stop()), (0, 0));
+    let config = deployment.base.join("agent.toml");
+    let leave = ["agent", "leave", "--config", config.to_str().unwrap()];
+    let (code, _, error) = run(&leave);
+    assert!(code == 2 && error.contains("stop the other agent first"), "{error}");
+    assert_eq!(agent.stop(), 0);
+    until_open(&api, "agent_stopped");
+    let (code, output, error) = run(&leave);
+    assert!(code == 0 && output.starts_with("left: agent 001 web"), "{output}{error}");
+    let gap = until_ended(&api);
+    assert!(gap["detail"].as_str().unwrap().contains("has left the fleet"), "{gap}");
+    let web = api.get("/agents?agents_list=001");
+    let web = &web["data"]["affected_items"][0];
+    let states = (&web["state"], &web["status"], &web["status_code"]);
+    assert_eq!(states, (&"left".into(), &"disconnected".into(), &6.into()));
+    named_as_silent(&deployment, &server, &api, 0);
+    assert!(!api.history("/changes").is_empty(), "its history stays");
+    assert_eq!(server.stop(), 0);
 }

@@ -106,6 +106,9 @@ pub struct ControlRequest {
     /// has not ended; absent from an agent that does not count them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<u64>,
+    /// True if the agent leaves the fleet with this shutdown.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub leaves: bool,
 }
 
 /// The configuration of its groups that an agent runs or has refused.

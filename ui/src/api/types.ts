@@ -6,12 +6,17 @@ export type ChangeKind = "created" | "modified" | "deleted" | "moved" | "transie
 
 export type CauseKind = "unexplained" | "package" | "deployment";
 
+/** `silent` or `left`. */
+export type AgentState = "silent" | "left";
+
 export interface Summary {
   status: Partial<Record<AgentStatus, number>>;
   groups: Record<string, number>;
   os: Record<string, number>;
   /** Changes by cause; absent if the user may not read those of every agent. */
   changes?: Record<CauseKind, number>;
+  /** Agents that are not heard although they did not say goodbye. */
+  silent: { agents: number; since?: string; names: string[] };
 }
 
 export interface Agent {
@@ -20,6 +25,11 @@ export interface Agent {
   ip?: string;
   registerIP?: string;
   status?: AgentStatus;
+  /** What the status does not tell: not heard without a goodbye, or gone for good. */
+  state?: AgentState;
+  silent_since?: string;
+  /** Seconds of silence after which the agent is removed. */
+  ephemeral_s?: number;
   dateAdd?: string;
   lastKeepAlive?: string;
   disconnection_time?: string;

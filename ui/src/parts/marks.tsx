@@ -1,7 +1,7 @@
 // Shape and word of every kind and status, so that colour is never the only signal.
 
 import type { ComponentChildren } from "preact";
-import type { AgentStatus } from "../api/types";
+import type { Agent } from "../api/types";
 import { word } from "../core/format";
 
 function Mark({ children }: { children: ComponentChildren }) {
@@ -77,7 +77,17 @@ export function Kind({ kind }: { kind: string }) {
   );
 }
 
-export function Status({ status }: { status: AgentStatus | undefined }) {
+/** The state of an agent: silent or left if it is one of both, else its status. */
+export function Status({ agent }: { agent: Pick<Agent, "status" | "state"> }) {
+  const { status, state } = agent;
+  if (state !== undefined) {
+    return (
+      <span class={`badge tone-${state === "silent" ? "gap" : "disconnected"}`}>
+        <Shape kind={state === "silent" ? "warning" : "disconnected"} />
+        {state}
+      </span>
+    );
+  }
   if (status === undefined) return <span class="quiet">unknown</span>;
   return (
     <span class={`badge tone-${status}`}>

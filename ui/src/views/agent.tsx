@@ -55,6 +55,18 @@ function NextScan({ watched }: { watched: Watched | null }) {
   );
 }
 
+/** Since when the agent is silent, and whether its silence removes it. */
+function silence(agent: Agent): [label: string, value: preact.ComponentChildren][] {
+  const facts: [label: string, value: preact.ComponentChildren][] = [];
+  if (agent.silent_since) {
+    facts.push(["Silent since", <Time time={agent.silent_since} relative />]);
+  }
+  if (agent.ephemeral_s) {
+    facts.push(["Ephemeral", `removed after ${span(agent.ephemeral_s * 1000)} of silence`]);
+  }
+  return facts;
+}
+
 function Facts({ agent }: { agent: Agent }) {
   const roots = useResource(`watched ${agent.id}`, (stop) => watched(agent.id, stop));
   const scan = useResource(`scan ${agent.id}`, (stop) => lastScan(agent.id, stop));
@@ -62,6 +74,7 @@ function Facts({ agent }: { agent: Agent }) {
   const facts: [label: string, value: preact.ComponentChildren][] = [
     ["Id", agent.id],
     ["Last seen", <Time time={agent.lastKeepAlive} relative />],
+    ...silence(agent),
     ["System", <Safe text={system(agent) || "—"} />],
     ["Architecture", agent.os?.arch ?? "—"],
     ["Address", agent.ip ?? agent.registerIP ?? "—"],
@@ -194,7 +207,7 @@ export function AgentView({ id, part }: { id: string; part: "changes" | "files" 
         <Title title={plain(name)}>
           <Safe text={name} />
         </Title>
-        {agent ? <Status status={agent.status} /> : null}
+        {agent ? <Status agent={agent} /> : null}
         {scannable ? <ScanNow id={id} /> : null}
       </div>
       {found.error ? <Failure error={found.error} retry={found.reload} /> : null}

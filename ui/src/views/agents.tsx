@@ -20,8 +20,13 @@ const STATUSES: Choices = [
     name,
     word(name),
   ]),
+  ["silent", "silent"],
 ];
 const FILTERS = ["search", "status", "group", "os"] as const;
+
+/** Silent is a filter of its own: the status of such an agent may still be active. */
+const standing = (status: string | undefined) =>
+  status === "silent" ? { silent: "true" } : { status };
 
 export function system(agent: Agent): string {
   const { name, version } = agent.os ?? {};
@@ -39,7 +44,7 @@ function Line({ agent }: { agent: Agent }) {
         </a>
       </td>
       <td class="c-status">
-        <Status status={agent.status} />
+        <Status agent={agent} />
       </td>
       <td class="c-system">
         <Safe text={system(agent) || "—"} />
@@ -60,7 +65,7 @@ export function Agents() {
   const offset = Number(query.get("offset") ?? 0) || 0;
   const { search, status, group, os } = filter;
   const found = useResource(JSON.stringify([filter, offset]), (stop) =>
-    agents({ search, status, group, "os.platform": os, offset, limit: PAGE }, stop),
+    agents({ search, ...standing(status), group, "os.platform": os, offset, limit: PAGE }, stop),
   );
   // The server lists itself as agent 000; it is no agent of the fleet.
   const items = found.data?.items.filter((agent) => agent.id !== SERVER) ?? [];

@@ -11,7 +11,7 @@ import { Changes } from "../parts/changes";
 import { Counts, type Count } from "../parts/counts";
 import { Gaps } from "../parts/gaps";
 import { Shape } from "../parts/marks";
-import { Empty, Failure, Title, Waiting } from "../parts/text";
+import { Empty, Failure, Safe, Time, Title, Waiting } from "../parts/text";
 
 const STATUSES: AgentStatus[] = ["active", "disconnected", "pending", "never_connected"];
 const CHANGES = 15;
@@ -39,9 +39,11 @@ function Widgets({ of }: { of: Summary }) {
       <p class="lead">
         {total === 0
           ? "No agent has enrolled yet."
-          : active === total
-            ? `${plural(total, "agent")}, ${total === 1 ? "active" : "all active"}.`
-            : `${count(active)} of ${plural(total, "agent")} active.`}
+          : of.silent.agents > 0
+            ? `${plural(total, "agent")}, ${count(of.silent.agents)} silent.`
+            : active === total
+              ? `${plural(total, "agent")}, ${total === 1 ? "active" : "all active"}.`
+              : `${count(active)} of ${plural(total, "agent")} active.`}
       </p>
       <div class="widgets">
         <Counts title="Agents by status" counts={statuses} whole={total} empty="No agents." />
@@ -144,12 +146,37 @@ function HeldClock() {
   );
 }
 
+/** Names the agents that are not heard although they did not say goodbye. */
+function SilentAgents({ of }: { of: Summary["silent"] }) {
+  if (of.agents === 0) return null;
+  const more = of.agents - of.names.length;
+  return (
+    <div class="notice tone-gap" role="status">
+      <Shape kind="warning" />
+      <div>
+        <p class="notice-title">
+          {of.agents === 1 ? "1 agent is silent" : `${count(of.agents)} agents are silent`}
+        </p>
+        <p>
+          Not heard since <Time time={of.since} relative />:{" "}
+          <a href={place(["agents"], { status: "silent" })}>
+            <Safe text={of.names.join(", ")} />
+            {more > 0 ? ` and ${count(more)} more` : ""}
+          </a>
+          . Their changes arrive when they are heard again.
+        </p>
+      </div>
+    </div>
+  );
+}
+
 export function Fleet() {
   const fleet = useResource("summary", summary);
   return (
     <>
       <Title title="Fleet" />
       <HeldClock />
+      {fleet.data ? <SilentAgents of={fleet.data.silent} /> : null}
       {fleet.error ? <Failure error={fleet.error} retry={fleet.reload} /> : null}
       {fleet.data ? <Widgets of={fleet.data} /> : fleet.error ? null : <Waiting />}
       <Recent causes={fleet.data?.changes} />

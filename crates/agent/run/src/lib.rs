@@ -7,6 +7,7 @@ mod display;
 mod gaps;
 mod group;
 mod heartbeats;
+mod leave;
 mod lost;
 mod notes;
 mod packages;
@@ -36,6 +37,7 @@ pub use config::{
     AgentSettings, InventoryConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig,
 };
 pub use display::{ShownProgress, print_scan, show_progress};
+pub use leave::leave;
 pub use notes::{last_scan, last_scan_line, realtime_status};
 pub use realtime::RealtimeStatus;
 pub use shared::EndReason;

@@ -196,7 +196,7 @@ async fn guarded(_part: Part, work: impl Future<Output = ()>) {
     work.await;
 }
 
-fn sync_options(settings: &AgentSettings) -> SyncOptions {
+pub(super) fn sync_options(settings: &AgentSettings) -> SyncOptions {
     SyncOptions {
         module: "fim".into(),
         version: format!("Holdfast v{}", env!("CARGO_PKG_VERSION")),
@@ -208,7 +208,7 @@ fn sync_options(settings: &AgentSettings) -> SyncOptions {
     }
 }
 
-fn queue_options(config: &QueueConfig) -> QueueOptions {
+pub(super) fn queue_options(config: &QueueConfig) -> QueueOptions {
     QueueOptions {
         durability: config.durability,
         transaction: config.transaction,

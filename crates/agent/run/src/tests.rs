@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use detect::Rules;
 use env::clock::{Clock, SystemClock};
-use registry::WriteContext;
+use registry::{TokenTerms, WriteContext};
 use sync::{EnrollOptions, IdentityFolder};
 use telemetry::MetricsConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -153,7 +153,7 @@ async fn house(folder: &Path) -> (Server, AgentSettings) {
         server_url: format!("https://{}", server.address()),
         token: server
             .registry
-            .create_enrolment_token(&WriteContext::server(), &[], 1, 600)
+            .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(1, 600))
             .unwrap(),
         name: "breaking".into(),
         groups: Vec::new(),

@@ -211,6 +211,7 @@ impl Syncer {
             watch: watch.clone(),
             config: Some(self.config.lock().clone()),
             pending: Some(pending),
+            leaves: false,
         };
         // Read before the request, so that a session acknowledged during it does not look lost.
         let queue = self.queue.clone();
@@ -245,7 +246,7 @@ impl Syncer {
     }
 
     /// Returns the number of changes and events that the server has not acknowledged.
-    async fn pending(&self) -> Result<u64, SyncError> {
+    pub(crate) async fn pending(&self) -> Result<u64, SyncError> {
         let queue = self.queue.clone();
         let status = blocking(move || queue.status()).await?;
         let items: u64 = status.datasets.iter().map(|dataset| dataset.pending).sum();
@@ -262,7 +263,7 @@ impl Syncer {
     /// after the server has answered. If the server refuses it, the present pair is used. Only an
     /// answer to the present pair proves that the server never saw the renewed one, which is
     /// deleted then.
-    async fn beat(&self, request: &ControlRequest) -> Result<ControlAnswer, SyncError> {
+    pub(crate) async fn beat(&self, request: &ControlRequest) -> Result<ControlAnswer, SyncError> {
         // Two concurrent heartbeats could each delete or replace the pair that the other one uses.
         let _beating = self.beating.lock().await;
         let client = self.client();

@@ -23,6 +23,7 @@ mod documents;
 mod enroll;
 mod error;
 mod identity;
+mod leave;
 mod lost;
 mod machine;
 mod pace;

@@ -20,6 +20,9 @@ pub struct AgentsArgs {
     /// Only agents with these statuses, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = ["active", "disconnected", "pending", "never_connected"])]
     status: Vec<String>,
+    /// Only agents that are not heard although they did not say goodbye.
+    #[arg(long)]
+    silent: bool,
     /// Only agents of this group.
     #[arg(long)]
     group: Option<String>,
@@ -95,6 +98,7 @@ async fn list(args: &AgentsArgs) -> anyhow::Result<()> {
     let client = args.list.connect.client()?;
     let given = [
         ("status", Some(args.status.join(",")).filter(|some| !some.is_empty())),
+        ("silent", args.silent.then(|| "true".to_owned())),
         ("group", args.group.clone()),
         ("search", args.search.clone()),
         // The server itself is not an agent.
@@ -104,7 +108,7 @@ async fn list(args: &AgentsArgs) -> anyhow::Result<()> {
     let columns: &[table::Column] = &[
         ("id", |item| text(at(item, "/id"))),
         ("name", |item| text(at(item, "/name"))),
-        ("status", |item| text(at(item, "/status"))),
+        ("status", |item| status(item)),
         ("address", |item| text(at(item, "/ip"))),
         ("system", |item| system(item)),
         ("version", |item| text(at(item, "/version"))),
@@ -112,6 +116,14 @@ async fn list(args: &AgentsArgs) -> anyhow::Result<()> {
         ("last heard", |item| text(at(item, "/lastKeepAlive"))),
     ];
     args.list.print(&client, &["agents"], &query, columns).await
+}
+
+/// Formats the status, with `silent` or `left` if it is one of both.
+fn status(item: &serde_json::Value) -> String {
+    match ["/status", "/state"].map(|part| at(item, part)) {
+        [status, state] if state.is_string() => format!("{}, {}", text(status), text(state)),
+        [status, _] => text(status),
+    }
 }
 
 /// Formats name and version of the operating system.
@@ -141,6 +153,9 @@ async fn show(args: &AgentArgs) -> anyhow::Result<()> {
         ("id", "/id"),
         ("name", "/name"),
         ("status", "/status"),
+        ("state", "/state"),
+        ("silent since", "/silent_since"),
+        ("removed after a silence of, seconds", "/ephemeral_s"),
         ("address", "/ip"),
         ("system", "/os/name"),
         ("system version", "/os/version"),

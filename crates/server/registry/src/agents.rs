@@ -7,13 +7,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use control::Reader;
 use control::limits::{ENROLMENT_TOKEN_TTL_SECONDS_MAX, NAME_CHARS_MAX, NAME_CHARS_MIN};
 use control::{
-    ControlError, EnrolmentTokenRow, NewAgent, NewCertificate, NewEnrolmentToken, WriteContext,
+    ControlError, EnrolmentTokenRow, NewAgent, NewCertificate, NewEnrolmentToken, StatusCode,
+    WriteContext,
 };
 use model::{AgentId, AgentRecord, Incarnation, Overlay};
 
 use crate::fleet::Now;
-use crate::limits::{AGENT_NUMBER_MAX, TOKEN_SECRET_BYTES};
-use crate::types::{AgentEnrolment, AgentInfo, CertificateOwner, IssuedIdentity};
+use crate::limits::{AGENT_NUMBER_MAX, EPHEMERAL_SECONDS, TOKEN_SECRET_BYTES};
+use crate::types::{AgentEnrolment, AgentInfo, CertificateOwner, IssuedIdentity, TokenTerms};
 use crate::{EnrollError, IdentityError, Registry, RegistryError, ca};
 
 /// First part of an enrolment token: its version.
@@ -22,22 +23,25 @@ const TOKEN_VERSION: &str = "hf1";
 const ANY_IP: &str = "any";
 
 impl Registry {
-    /// Creates a token that registers `uses` agents within `ttl_s` seconds:
-    /// `hf1.<base64url secret>.<ca fingerprint hex>`. Only its digest is stored; durable when it
-    /// returns.
+    /// Creates an enrolment token: `hf1.<base64url secret>.<ca fingerprint hex>`. Only its digest is
+    /// stored; durable when it returns.
     ///
     /// # Errors
     /// `Store(NotFound)` for a group, `Store(Refused)` or `Refused` for a number out of range.
     pub fn create_enrolment_token(
         &self,
         context: &WriteContext,
-        groups: &[String],
-        uses: u32,
-        ttl_s: u64,
+        terms: &TokenTerms,
     ) -> Result<String, RegistryError> {
-        if ttl_s == 0 || ttl_s > ENROLMENT_TOKEN_TTL_SECONDS_MAX {
+        if !(1..=ENROLMENT_TOKEN_TTL_SECONDS_MAX).contains(&terms.ttl_s) {
             return Err(RegistryError::Refused(format!(
                 "enrolment token: its life must be 1 to {ENROLMENT_TOKEN_TTL_SECONDS_MAX} seconds"
+            )));
+        }
+        if terms.ephemeral_s.is_some_and(|silence_s| !EPHEMERAL_SECONDS.contains(&silence_s)) {
+            let (min, max) = (EPHEMERAL_SECONDS.start(), EPHEMERAL_SECONDS.end());
+            return Err(RegistryError::Refused(format!(
+                "enrolment token: ephemeral agents are removed after {min} to {max} seconds of silence"
             )));
         }
         let mut secret = [0; TOKEN_SECRET_BYTES];
@@ -47,9 +51,10 @@ impl Registry {
             context,
             &NewEnrolmentToken {
                 digest: ca::fingerprint(&secret),
-                groups: groups.to_vec(),
-                uses,
-                expires_at_s: now_s.saturating_add_unsigned(ttl_s),
+                groups: terms.groups.clone(),
+                uses: terms.uses,
+                expires_at_s: now_s.saturating_add_unsigned(terms.ttl_s),
+                ephemeral_s: terms.ephemeral_s,
                 now_s,
             },
         )?;
@@ -279,6 +284,7 @@ impl Registry {
             groups: request.groups.clone(),
             incarnation: self.draw_incarnation()?,
             client_key,
+            ephemeral_s: None,
             now_s,
         })
     }
@@ -346,7 +352,7 @@ impl Registry {
     /// Marks the agent as disconnected: its program stopped. `false` when there is no such agent.
     /// Memory only.
     pub fn goodbye(&self, id: AgentId) -> bool {
-        self.inner.fleet.write().goodbye(id, self.now())
+        self.inner.fleet.write().goodbye(id, StatusCode::Shutdown, self.now())
     }
 
     /// Returns the server's data about the agent, for a session's record; `None` when there is no

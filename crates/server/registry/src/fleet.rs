@@ -9,8 +9,9 @@
 //! reports the one that it runs. A flag that tells if both are equal is stored with them.
 
 mod config;
+mod presence;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ struct LiveAgent {
     problem: Option<Box<ConfigProblem>>,
     /// True if one of the two digests changed since the row was written.
     config: bool,
+    /// Silence after which it is removed, seconds; `None` for an agent that stays.
+    ephemeral_s: Option<u64>,
 }
 
 impl LiveAgent {
@@ -73,6 +76,8 @@ pub(crate) struct Fleet {
     /// Agents by status.
     status: StatusSummary,
     groups: HashMap<String, Members>,
+    /// Silent agents, with the time since when, microseconds since the epoch.
+    silent: BTreeMap<AgentId, u64>,
     seen: Vec<AgentId>,
     changed: Vec<AgentId>,
     /// Agents whose digests are to be written.
@@ -116,6 +121,7 @@ impl Fleet {
             runs,
             problem: None,
             config: false,
+            ephemeral_s: row.ephemeral_s,
         };
         // A kill between a group's change and the flush left the stored flag outdated.
         let stale = live.synced() != row.config.synced;
@@ -145,6 +151,7 @@ impl Fleet {
 
     pub(crate) fn remove(&mut self, id: AgentId) {
         self.roll.remove(id);
+        self.silent.remove(&id);
         if let Some(live) = self.agents.remove(&id) {
             self.status.remove_agent(live.record.status);
             self.status.synced = self.status.synced.saturating_sub(u64::from(live.synced()));
@@ -278,11 +285,13 @@ impl Fleet {
         true
     }
 
-    pub(crate) fn goodbye(&mut self, id: AgentId, now: Now) -> bool {
+    /// Disconnects an agent that said goodbye, for the reason `code`.
+    pub(crate) fn goodbye(&mut self, id: AgentId, code: StatusCode, now: Now) -> bool {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         live.heard = now.monotonic;
-        if live.record.status != AgentStatus::Disconnected {
-            let to = (AgentStatus::Disconnected, StatusCode::Shutdown, Some(now.s));
+        let leaves = code == StatusCode::Left && live.status_code != code;
+        if live.record.status != AgentStatus::Disconnected || leaves {
+            let to = (AgentStatus::Disconnected, code, Some(now.s));
             self.become_status(id, to, false);
         }
         self.heard_first(id);

@@ -61,6 +61,7 @@ mod lists;
 mod older;
 mod options;
 mod passwords;
+mod presence;
 mod rbac;
 mod remembered;
 mod removal;
@@ -110,7 +111,7 @@ pub use rbac::{Grants, RbacMode};
 pub use server_certificate::ServerCertificate;
 pub use types::{
     AgentEnrolment, AgentInfo, CertificateOwner, ConfigProblem, IssuedIdentity, IssuedKeyPair,
-    ReportedConfig, TickReport, TokenKeys, User,
+    ReportedConfig, SilentAgents, TickReport, TokenKeys, TokenTerms, User,
 };
 
 /// The registry. Clones share one state.

@@ -33,8 +33,8 @@ impl Registry {
         let mut page = self.inner.store.agents(reader, query, self.now().s)?;
         let fleet = self.inner.fleet.read();
         for item in &mut page.items {
-            if let Some(live) = fleet.get(item.id) {
-                item.keepalive_at_s = live.keepalive_at_s;
+            if let Some(live) = fleet.get(item.record.id) {
+                item.record.keepalive_at_s = live.keepalive_at_s;
             }
         }
         Ok(page)
@@ -80,12 +80,28 @@ impl Registry {
         Ok((ids, total))
     }
 
-    /// Returns the query with its search replaced by a scope of the agents found.
+    /// Returns the query with its search and its condition on silence replaced by a scope of the
+    /// agents found.
     fn resolved<'a>(&self, query: &'a AgentQuery) -> Cow<'a, AgentQuery> {
-        let Some(text) = &query.search else { return Cow::Borrowed(query) };
-        let found = self.found(&self.inner.fleet.read(), query, text);
+        if query.search.is_none() && query.silent.is_none() {
+            return Cow::Borrowed(query);
+        }
+        let fleet = self.inner.fleet.read();
+        let mut found = match (&query.search, query.silent) {
+            (Some(text), _) => self.found(&fleet, query, text),
+            (None, Some(true)) => fleet.silent().keys().copied().collect(),
+            (None, _) => {
+                let others = fleet.roll().ids(&query.permitted, &[]);
+                std::iter::once(AgentId::SERVER).chain(others).collect()
+            }
+        };
+        let silent = query.silent;
+        found.retain(|id| {
+            let fits = silent.is_none_or(|silent| fleet.silent().contains_key(id) == silent);
+            fits && query.permitted.holds(*id)
+        });
         let permitted = Permitted::Only(Arc::new(found));
-        Cow::Owned(AgentQuery { permitted, search: None, ..query.clone() })
+        Cow::Owned(AgentQuery { permitted, search: None, silent: None, ..query.clone() })
     }
 
     /// Returns the agents of the query's scope that a search finds, ascending, 000 included.
@@ -109,11 +125,14 @@ impl Registry {
         let limit = query.limit.min(PAGE_ROWS_MAX) as usize;
         for id in found.into_iter().skip(query.offset as usize).take(limit) {
             let own = (id == AgentId::SERVER).then_some((&self.inner.server, StatusCode::Ok));
-            if let Some((record, code)) = own.or_else(|| fleet.row(id)) {
-                page.items.push(record.clone());
-                page.codes.push(code);
+            if let Some((record, status_code)) = own.or_else(|| fleet.row(id)) {
                 let config = fleet.config(id).map(|(state, _)| state);
-                page.configs.push(config.unwrap_or(ConfigState { sum: None, synced: true }));
+                page.items.push(AgentRow {
+                    record: record.clone(),
+                    status_code,
+                    config: config.unwrap_or(ConfigState { sum: None, synced: true }),
+                    ephemeral_s: fleet.ephemeral_s(id),
+                });
             }
         }
         page
@@ -186,7 +205,8 @@ impl Registry {
         let fleet = self.inner.fleet.read();
         look_at(&fleet, permitted, |record, status_code| {
             let config = fleet.config(record.id).map(|(state, _)| state).unwrap_or_default();
-            look(&AgentRow { record: record.clone(), status_code, config });
+            let ephemeral_s = fleet.ephemeral_s(record.id);
+            look(&AgentRow { record: record.clone(), status_code, config, ephemeral_s });
         });
     }
 }
@@ -242,6 +262,7 @@ fn is_plain(query: &AgentQuery) -> bool {
         &query.version,
     ];
     query.older_than_s.is_none()
+        && query.silent.is_none()
         && query.condition.is_none()
         && lists.iter().all(|values| values.is_empty())
 }

@@ -32,6 +32,36 @@ pub struct TokenKeys {
     pub public_pem: String,
 }
 
+/// The terms of an enrolment token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenTerms {
+    /// Groups of the agents that register with it.
+    pub groups: Vec<String>,
+    /// Number of agents that may register with it.
+    pub uses: u32,
+    /// Time until it expires, seconds.
+    pub ttl_s: u64,
+    /// Silence after which such an agent is removed, seconds; `None`: never.
+    pub ephemeral_s: Option<u64>,
+}
+
+impl TokenTerms {
+    /// Returns the terms of a token for agents that stay, without groups.
+    pub fn new(uses: u32, ttl_s: u64) -> Self {
+        Self { groups: Vec::new(), uses, ttl_s, ephemeral_s: None }
+    }
+}
+
+/// The silent agents of a scope.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SilentAgents {
+    pub count: u64,
+    /// Time since when the first of them is silent, microseconds since the epoch.
+    pub oldest_us: Option<u64>,
+    /// Names of up to three of them, the longest silence first.
+    pub names: Vec<String>,
+}
+
 /// An agent's request to enrol.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentEnrolment {

@@ -46,6 +46,7 @@ pub(crate) async fn control(
     record_liveness(&app, &peer, &caller, &request)?;
     let nonce = instance.as_ref().map(|header| header.instance.nonce.as_str());
     let goodbye = request.action == ControlAction::Shutdown;
+    let leaves = goodbye && request.leaves;
     if let (true, Some(nonce)) = (goodbye, nonce) {
         app.leases.release(caller.agent, nonce);
     }
@@ -55,6 +56,7 @@ pub(crate) async fn control(
         nonce,
         heartbeat: instance.as_ref().map_or(Duration::ZERO, |header| header.heartbeat),
         goodbye,
+        leaves,
         drained: request.pending.is_none_or(|pending| pending == 0),
     });
     for outcome in &request.outcomes {
@@ -88,6 +90,7 @@ fn record_liveness(
     let known = match request.action {
         ControlAction::Startup => app.registry.startup(agent, &info(peer, request)),
         ControlAction::Notify => app.registry.keepalive(agent, &info(peer, request)),
+        ControlAction::Shutdown if request.leaves => app.registry.leave(agent),
         ControlAction::Shutdown => app.registry.goodbye(agent),
     };
     if known { Ok(()) } else { Err(unknown(agent)) }

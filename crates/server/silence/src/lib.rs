@@ -20,12 +20,21 @@
 //! # What survives
 //! Gaps are events in the state store and survive every restart. The rest is in memory.
 //!
+//! # Silent agents
+//! An agent with an open `agent_silent` is silent until it is heard again; the gap itself ends later, once
+//! everything has arrived. The registry gets the set of silent agents whenever it changes. An agent
+//! that leaves for good says so: its gap ends at once, and it is forgotten here. An ephemeral agent
+//! has gaps as any other, but is not in the set; it is removed after its time of silence.
+//!
 //! # Locking
-//! One mutex guards the presence of all agents. It is held for one decision and never while a record
-//! is submitted or the store is read, so it comes last in every lock order.
+//! `watch` guards the presence of all agents. It is held for one decision and never while a record
+//! is submitted or the store is read, so it comes last in every lock order. `published` is held while
+//! the registry gets the set; `watch` is not taken under it.
 
+mod ephemeral;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +65,8 @@ pub const RECORD_EVENTS_MAX: usize = 10_000;
 const ENDED_MAX: usize = 1_000;
 /// Events of one page while open absences are read.
 const PAGE_ITEMS: usize = 1_000;
+/// Agents that one line of the log names.
+const NAMED_MAX: usize = 20;
 
 /// The limits of silence.
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +98,8 @@ struct Inner {
     due: Notify,
     /// True while records cannot be submitted.
     failing: AtomicBool,
+    /// The silent agents that the registry knows.
+    published: Mutex<BTreeMap<AgentId, u64>>,
 }
 
 impl fmt::Debug for Silence {
@@ -121,7 +134,7 @@ impl Silence {
                 watch.expect(record.id, record.incarnation, heard_us, now);
             }
         });
-        Ok(Self(Arc::new(Inner {
+        let inner = Inner {
             options,
             clock,
             commit,
@@ -130,7 +143,10 @@ impl Silence {
             watch: Mutex::new(watch),
             due: Notify::new(),
             failing: AtomicBool::new(false),
-        })))
+            published: Mutex::default(),
+        };
+        inner.publish_silent();
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Records that a request of the agent arrived.
@@ -168,6 +184,8 @@ impl Silence {
             before = now;
             self.0.end_gaps().await;
             self.0.open_gaps(now < quiet_until).await;
+            self.0.publish_silent();
+            self.0.remove_ephemeral().await;
             if last {
                 return;
             }
@@ -213,13 +231,13 @@ impl Inner {
     fn log_opened(&self, opened: &[GapChange]) {
         let (stopped, silent): (Vec<&GapChange>, Vec<&GapChange>) =
             opened.iter().partition(|due| due.gap.kind == CoverageKind::AgentStopped);
-        if let Some(first) = silent.first() {
-            let agent = self.describe(first.agent);
-            warn!(agents = silent.len(), %agent, "agents are no longer heard");
+        if !silent.is_empty() {
+            let names = self.describe_all(&silent);
+            warn!(agents = silent.len(), %names, "agents are no longer heard");
         }
-        if let Some(first) = stopped.first() {
-            let agent = self.describe(first.agent);
-            info!(agents = stopped.len(), %agent, "agents were stopped");
+        if !stopped.is_empty() {
+            let names = self.describe_all(&stopped);
+            info!(agents = stopped.len(), %names, "agents were stopped");
         }
     }
 
@@ -248,7 +266,12 @@ impl Inner {
         }
         for (late, due) in &counted {
             let (agent, late) = (self.describe(due.agent), late.unwrap_or_default());
-            info!(%agent, late, from = micros(due.gap.from_us), "the agent is heard again");
+            let from = micros(due.gap.from_us);
+            if due.left {
+                info!(%agent, from, "the agent has left");
+            } else {
+                info!(%agent, late, from, "the agent is heard again");
+            }
         }
         let ended: Vec<GapChange> = counted.into_iter().map(|(_, due)| due).collect();
         self.watch.lock().ended(&ended);
@@ -269,6 +292,25 @@ impl Inner {
                 false
             }
         }
+    }
+
+    /// Gives the registry the set of silent agents, if it changed.
+    fn publish_silent(&self) {
+        let silent = self.watch.lock().silent();
+        let mut published = self.published.lock();
+        if *published != silent {
+            published.clone_from(&silent);
+            self.registry.set_silent(silent);
+        }
+    }
+
+    fn describe_all(&self, changes: &[&GapChange]) -> String {
+        let named = changes.iter().take(NAMED_MAX).map(|change| self.describe(change.agent));
+        let mut names = named.collect::<Vec<String>>().join(", ");
+        if changes.len() > NAMED_MAX {
+            names.push_str(", ...");
+        }
+        names
     }
 
     fn describe(&self, agent: AgentId) -> String {
@@ -306,7 +348,9 @@ fn ending(due: &GapChange, late: u64) -> AgentEvent {
         1 => "1 change".to_owned(),
         late => format!("{late} changes"),
     };
-    let detail = if due.same_start {
+    let detail = if due.left {
+        "the agent has left the fleet: nothing is watched until it is started again".to_owned()
+    } else if due.same_start {
         format!("the agent was running and could not reach the server: {changes} arrived late")
     } else {
         format!("the agent was restarted and does not know since when: {changes} arrived late")
@@ -317,7 +361,7 @@ fn ending(due: &GapChange, late: u64) -> AgentEvent {
         path: String::new(),
         from_us,
         to_us: due.returned_us,
-        found: Some(late),
+        found: (!due.left).then_some(late),
         lasting: None,
         detail,
     };

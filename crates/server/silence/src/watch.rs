@@ -1,6 +1,6 @@
 //! The presence of each agent: when it was last heard, and the gap that its silence opened. No I/O.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use model::{AgentId, CoverageKind, Incarnation};
@@ -30,6 +30,8 @@ pub struct Report<'a> {
     pub heartbeat: Duration,
     /// True for a goodbye.
     pub goodbye: bool,
+    /// True for the goodbye of an agent that leaves the fleet.
+    pub leaves: bool,
     /// True if the server has everything that the agent has to report.
     pub drained: bool,
 }
@@ -54,6 +56,8 @@ pub(crate) struct GapChange {
     pub(crate) returned_us: u64,
     /// True if the agent was heard again under the start that fell silent.
     pub(crate) same_start: bool,
+    /// True if the agent has left the fleet.
+    pub(crate) left: bool,
 }
 
 #[derive(Debug)]
@@ -67,10 +71,13 @@ struct Presence {
     silence_max: Duration,
     /// True after a goodbye.
     stopped: bool,
+    /// True after the goodbye of an agent that leaves the fleet: its gap ends at once.
+    left: bool,
     gap: Option<Gap>,
     /// Time at which it was heard again after the gap opened.
     returned_us: Option<u64>,
-    drained: bool,
+    /// A gap before the present one that is due to end.
+    ending: Option<GapChange>,
 }
 
 /// The presence of all agents that were heard, or have an open gap.
@@ -101,9 +108,10 @@ impl Watch {
             heard_us,
             silence_max: UNHEARD_SILENCE,
             stopped: false,
+            left: false,
             gap: None,
             returned_us: None,
-            drained: false,
+            ending: None,
         };
         self.agents.entry(agent).or_insert(presence);
     }
@@ -136,17 +144,18 @@ impl Watch {
         presence.heard_us = now.wall_us;
         presence.silence_max = self.silence_min.max(heartbeat * HEARTBEATS_MISSED_MAX);
         presence.stopped = report.goodbye;
+        presence.left = report.leaves;
         report.nonce.unwrap_or_default().clone_into(&mut presence.nonce);
         if report.goodbye {
-            presence.returned_us = None;
-            return presence.gap.is_none();
+            presence.end_earlier(agent);
+            let leaves = report.leaves && presence.begin_end(agent, now.wall_us);
+            return leaves || presence.gap.is_none();
         }
         if presence.gap.is_none() {
             return false;
         }
-        presence.returned_us.get_or_insert(now.wall_us);
-        presence.drained = report.drained;
-        report.drained
+        let returned_us = *presence.returned_us.get_or_insert(now.wall_us);
+        report.drained && presence.begin_end(agent, returned_us)
     }
 
     pub(crate) fn remove(&mut self, agent: AgentId) {
@@ -154,7 +163,7 @@ impl Watch {
     }
 
     /// Returns the gaps to open: of agents that said goodbye, and of those that were silent for too
-    /// long. An agent that falls silent again before its gap has ended keeps that gap.
+    /// long. If the same start falls silent again before its gap has ended, the gap goes on.
     pub(crate) fn due_to_open(&mut self, now: Now) -> Vec<GapChange> {
         let mut due = Vec::new();
         for (agent, presence) in &mut self.agents {
@@ -162,8 +171,9 @@ impl Watch {
             if !silent && !presence.stopped {
                 continue;
             }
-            presence.returned_us = None;
-            if presence.gap.is_some() {
+            presence.end_earlier(*agent);
+            // The end of the gap before is stored first.
+            if presence.gap.is_some() || presence.ending.is_some() {
                 continue;
             }
             let kind = if presence.stopped {
@@ -182,24 +192,23 @@ impl Watch {
     pub(crate) fn opened(&mut self, opened: &[GapChange]) {
         for due in opened {
             let presence = self.agents.get_mut(&due.agent);
-            if let Some(presence) = presence.filter(|p| p.incarnation == due.incarnation) {
-                // Heard between the decision and the record.
-                let heard = presence.heard_us > due.gap.from_us && !presence.stopped;
-                presence.returned_us = heard.then_some(presence.heard_us);
-                presence.drained = false;
-                presence.gap = Some(due.gap.clone());
+            let Some(presence) = presence.filter(|p| p.incarnation == due.incarnation) else {
+                continue;
+            };
+            // Heard between the decision and the record.
+            let heard = presence.heard_us > due.gap.from_us && !presence.stopped;
+            presence.returned_us = heard.then_some(presence.heard_us);
+            presence.gap = Some(due.gap.clone());
+            if presence.left {
+                presence.begin_end(due.agent, presence.heard_us);
             }
         }
     }
 
     /// Returns up to `max` gaps to end: of agents that were heard again and have reported
-    /// everything.
+    /// everything, and of those that left.
     pub(crate) fn due_to_end(&self, max: usize) -> Vec<GapChange> {
-        let ended = self.agents.iter().filter_map(|(agent, presence)| {
-            let gap = presence.gap.as_ref().filter(|_| presence.drained)?;
-            let returned_us = presence.returned_us?;
-            Some(GapChange { returned_us, ..presence.due(*agent, gap.clone()) })
-        });
+        let ended = self.agents.values().filter_map(|presence| presence.ending.clone());
         let mut due: Vec<GapChange> = ended.take(max).collect();
         due.sort_unstable_by_key(|due| due.agent);
         due
@@ -209,18 +218,50 @@ impl Watch {
     pub(crate) fn ended(&mut self, ended: &[GapChange]) {
         for due in ended {
             let presence = self.agents.get_mut(&due.agent);
-            if let Some(presence) = presence.filter(|p| p.gap.as_ref() == Some(&due.gap)) {
-                presence.gap = None;
-                presence.returned_us = None;
+            let Some(presence) = presence.filter(|p| p.ending.as_ref() == Some(due)) else {
+                continue;
+            };
+            presence.ending = None;
+            if presence.left && presence.gap.is_none() {
+                self.agents.remove(&due.agent);
             }
         }
+    }
+
+    /// Returns the agents with an open gap that were not heard since and did not say goodbye, each
+    /// with the start of its gap, microseconds since the epoch.
+    pub(crate) fn silent(&self) -> BTreeMap<AgentId, u64> {
+        let silent = self.agents.iter().filter_map(|(agent, presence)| {
+            let gap = presence.gap.as_ref().filter(|_| presence.returned_us.is_none())?;
+            let is_silent = gap.kind == CoverageKind::AgentSilent && !presence.stopped;
+            is_silent.then_some((*agent, gap.from_us))
+        });
+        silent.collect()
     }
 }
 
 impl Presence {
+    /// Makes the gap of an earlier start due to end if the agent was heard since: the event of the
+    /// later start may have ended it in the store. The gap of the same start goes on.
+    fn end_earlier(&mut self, agent: AgentId) {
+        let is_earlier = self.gap.as_ref().is_some_and(|gap| gap.nonce != self.nonce);
+        if let Some(returned_us) = self.returned_us.take().filter(|_| is_earlier) {
+            self.begin_end(agent, returned_us);
+        }
+    }
+
+    /// Makes the open gap due to end at this time. Returns false if none is open.
+    fn begin_end(&mut self, agent: AgentId, returned_us: u64) -> bool {
+        let Some(gap) = self.gap.take() else { return false };
+        self.returned_us = None;
+        self.ending = Some(GapChange { returned_us, ..self.due(agent, gap) });
+        true
+    }
+
     fn due(&self, agent: AgentId, gap: Gap) -> GapChange {
         let same_start = gap.nonce == self.nonce;
-        GapChange { agent, incarnation: self.incarnation, gap, returned_us: 0, same_start }
+        let (incarnation, left) = (self.incarnation, self.left);
+        GapChange { agent, incarnation, gap, returned_us: 0, same_start, left }
     }
 }
 
@@ -242,6 +283,7 @@ mod tests {
             nonce: Some(nonce),
             heartbeat: Duration::from_secs(seconds),
             goodbye: false,
+            leaves: false,
             drained: true,
         }
     }
@@ -304,6 +346,56 @@ mod tests {
         let due = open(&mut watch, at(3));
         assert_eq!((due.gap.kind, due.gap.from_us), (CoverageKind::AgentStopped, 3_000_000));
         assert!(watch.due_to_end(9).is_empty());
+    }
+
+    #[test]
+    fn agent_that_returns_and_stops_at_once_has_another_gap() {
+        let mut watch = Watch::new(MIN);
+        watch.report(&heartbeat("a", 1), at(0));
+        watch.report(&Report { goodbye: true, ..heartbeat("a", 1) }, at(3));
+        let first = open(&mut watch, at(3));
+        watch.report(&Report { drained: false, ..heartbeat("b", 1) }, at(4));
+        assert!(watch.report(&Report { goodbye: true, ..heartbeat("b", 1) }, at(5)));
+        let due = watch.due_to_end(9);
+        assert_eq!((&due[0].gap, due[0].returned_us), (&first.gap, 4_000_000));
+        assert!(watch.due_to_open(at(5)).is_empty(), "the first one has not ended yet");
+        watch.ended(&due);
+        assert_eq!(open(&mut watch, at(5)).gap.from_us, 5_000_000);
+    }
+
+    #[test]
+    fn agent_that_leaves_has_one_gap_and_is_forgotten() {
+        let mut watch = Watch::new(MIN);
+        watch.report(&heartbeat("a", 1), at(0));
+        watch.report(&Report { goodbye: true, ..heartbeat("a", 1) }, at(3));
+        open(&mut watch, at(3));
+        let leave = Report { goodbye: true, leaves: true, drained: false, ..heartbeat("b", 1) };
+        assert!(watch.report(&leave, at(9)));
+        assert!(watch.due_to_open(at(9)).is_empty(), "the gap is open already");
+        let due = watch.due_to_end(9);
+        assert_eq!(
+            (due[0].gap.from_us, due[0].returned_us, due[0].left),
+            (3_000_000, 9_000_000, true)
+        );
+        watch.ended(&due);
+        assert!(watch.due_to_open(at(9_999)).is_empty() && watch.silent().is_empty());
+        watch.report(&heartbeat("c", 1), at(10_000));
+        assert_eq!(watch.due_to_open(at(10_030)).len(), 1, "it is back and fell silent");
+    }
+
+    #[test]
+    fn agent_is_silent_until_it_is_heard_also_before_its_gap_ends() {
+        let mut watch = Watch::new(MIN);
+        watch.report(&heartbeat("a", 1), at(5));
+        assert!(watch.silent().is_empty());
+        open(&mut watch, at(40));
+        assert_eq!(watch.silent(), [(A, 5_000_000)].into());
+        watch.report(&Report { drained: false, ..heartbeat("a", 1) }, at(50));
+        assert!(watch.silent().is_empty(), "its changes are still on their way");
+        watch.due_to_open(at(90));
+        assert_eq!(watch.silent(), [(A, 5_000_000)].into(), "it fell silent again");
+        watch.report(&Report { goodbye: true, ..heartbeat("a", 1) }, at(95));
+        assert!(watch.silent().is_empty(), "it was stopped");
     }
 
     #[test]

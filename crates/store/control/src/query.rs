@@ -1,10 +1,10 @@
 //! Lists of agents: filters, order and page. A caller's query becomes one [`AgentCondition`] over
 //! whitelisted columns; values reach SQL only as bound parameters.
 
-use model::{AgentId, AgentRecord, AgentStatus};
+use model::{AgentId, AgentStatus};
 
 use super::limits::PAGE_ROWS_DEFAULT;
-use super::{ConfigState, Permitted, StatusCode};
+use super::{AgentRow, Permitted};
 
 /// A column that lists filter and sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -126,6 +126,8 @@ pub struct AgentQuery {
     pub os_name: Vec<String>,
     pub os_version: Vec<String>,
     pub version: Vec<String>,
+    /// True: only silent agents, false: all others. Like a search, it is resolved by the registry.
+    pub silent: Option<bool>,
     /// Text that some column contains; with a leading `-`, text that no column contains.
     pub search: Option<String>,
     /// Last heard from longer ago than this (or registered, if never heard from), seconds.
@@ -151,6 +153,7 @@ impl Default for AgentQuery {
             os_name: Vec::new(),
             os_version: Vec::new(),
             version: Vec::new(),
+            silent: None,
             search: None,
             older_than_s: None,
             condition: None,
@@ -161,11 +164,7 @@ impl Default for AgentQuery {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentPage {
-    pub items: Vec<AgentRecord>,
-    /// Status code of each agent, in the same order.
-    pub codes: Vec<StatusCode>,
-    /// Configuration state of each agent, in the same order.
-    pub configs: Vec<ConfigState>,
+    pub items: Vec<AgentRow>,
     /// Number of matching agents on all pages.
     pub total: u64,
     /// Those of [`AgentQuery::ids`] that are not registered, ascending.

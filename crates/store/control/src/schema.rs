@@ -9,7 +9,7 @@ use super::{ControlError, ControlResult, defaults};
 const APPLICATION_ID: i64 = 0x4846_5247;
 
 /// The steps; step n migrates from version n - 1 to n.
-const STEPS: [&str; 11] = [
+const STEPS: [&str; 12] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
@@ -21,6 +21,7 @@ const STEPS: [&str; 11] = [
     include_str!("schema_9.sql"),
     include_str!("schema_10.sql"),
     include_str!("schema_11.sql"),
+    include_str!("schema_12.sql"),
 ];
 
 /// The version that this program writes.

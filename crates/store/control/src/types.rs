@@ -21,17 +21,20 @@ pub enum StatusCode {
     NoKeepalive,
     /// The server reset it.
     Reset,
+    /// The agent left the fleet for good (`holdfast agent leave`).
+    Left,
 }
 
 impl StatusCode {
     /// All codes, in the order of their numbers.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Ok,
         Self::InvalidVersion,
         Self::UnreadableVersion,
         Self::Shutdown,
         Self::NoKeepalive,
         Self::Reset,
+        Self::Left,
     ];
 
     /// Returns the number in the API and in the database.
@@ -53,6 +56,8 @@ pub struct AgentRow {
     pub status_code: StatusCode,
     /// State of its groups' configuration.
     pub config: ConfigState,
+    /// Silence after which it is removed, seconds; `None` for an agent that stays.
+    pub ephemeral_s: Option<u64>,
 }
 
 /// The configuration that an agent runs.
@@ -124,6 +129,8 @@ pub struct NewAgent {
     pub incarnation: Incarnation,
     /// Key for 4.x clients, 64 characters.
     pub client_key: Option<String>,
+    /// Silence after which it is removed, seconds; `None` for an agent that stays.
+    pub ephemeral_s: Option<u64>,
     /// Current time, seconds since the epoch.
     pub now_s: i64,
 }
@@ -155,6 +162,8 @@ pub struct NewEnrolmentToken {
     pub uses: u32,
     /// End of validity, seconds since the epoch.
     pub expires_at_s: i64,
+    /// Silence after which an agent that registers with it is removed, seconds; `None`: never.
+    pub ephemeral_s: Option<u64>,
     /// Current time, seconds since the epoch.
     pub now_s: i64,
 }
@@ -170,6 +179,8 @@ pub struct EnrolmentTokenRow {
     pub uses_left: u32,
     /// End of validity, seconds since the epoch.
     pub expires_at_s: i64,
+    /// Silence after which an agent that registers with it is removed, seconds; `None`: never.
+    pub ephemeral_s: Option<u64>,
 }
 
 /// Status of an agent and, if changed, its system, to be written in a batch.

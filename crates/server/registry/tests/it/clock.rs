@@ -10,7 +10,7 @@ use env::guard::{Acceptance, GuardedClock, HOLD_MAX};
 use env::random::SystemRandom;
 use registry::{
     AgentQuery, CommandKind, ControlStore, IdentityError, Reader, Registry, RevocationTarget,
-    WriteContext,
+    TokenTerms, WriteContext,
 };
 use tempfile::TempDir;
 
@@ -62,8 +62,10 @@ fn open(folder: &TempDir, clock: &Arc<GuardedClock>) -> Registry {
 fn wall_clock_jump_expires_nothing() {
     for restart in [false, true] {
         let mut world = Guarded::open();
-        let token =
-            world.registry.create_enrolment_token(&WriteContext::server(), &[], 9, 7_200).unwrap();
+        let token = world
+            .registry
+            .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(9, 7_200))
+            .unwrap();
         let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
         let leaf = der(&enrolled.certificate_pem);
         world.registry.identify(&leaf).unwrap();
@@ -103,7 +105,10 @@ fn wall_clock_jump_expires_nothing() {
 #[test]
 fn expiry_resumes_after_the_maximum_clock_hold() {
     let world = Guarded::open();
-    let token = world.registry.create_enrolment_token(&WriteContext::server(), &[], 9, 60).unwrap();
+    let token = world
+        .registry
+        .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(9, 60))
+        .unwrap();
     let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
     let leaf = der(&enrolled.certificate_pem);
     let nbf_s = world.registry.token_nbf_s(1, &[], false);
@@ -148,8 +153,10 @@ fn upgrade_from_earlier_version_revokes_all_tokens_once() {
 #[test]
 fn active_agent_is_never_old_during_a_clock_hold() {
     let world = Guarded::open();
-    let token =
-        world.registry.create_enrolment_token(&WriteContext::server(), &[], 9, 7_200).unwrap();
+    let token = world
+        .registry
+        .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(9, 7_200))
+        .unwrap();
     let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
     let old = AgentQuery { older_than_s: Some(7 * 86_400), ..AgentQuery::default() };
     for wall_us in [START_US - 30 * 86_400_000_000, START_US + 10 * YEAR_US, 0, START_US] {
@@ -182,8 +189,10 @@ fn clock_set_back_far_invalidates_every_token() {
 #[test]
 fn agent_enrolled_during_a_clock_hold_stays_valid() {
     let world = Guarded::open();
-    let token =
-        world.registry.create_enrolment_token(&WriteContext::server(), &[], 9, 7_200).unwrap();
+    let token = world
+        .registry
+        .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(9, 7_200))
+        .unwrap();
     world.wall.jump_to(START_US + 2 * YEAR_US);
     let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
     assert_eq!(world.clock.accept(), Acceptance::Released);

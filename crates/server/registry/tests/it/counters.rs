@@ -7,8 +7,8 @@ use crate::common::{Fixture, fixture, info, named};
 use model::{AgentId, AgentStatus};
 use proptest::prelude::*;
 use registry::{
-    AgentColumn, AgentCondition, AgentInfo, AgentQuery, ControlStore, GroupConfig, Permitted,
-    Reader, ReportedConfig, StatusSummary, WriteContext,
+    AgentColumn, AgentCondition, AgentInfo, AgentQuery, AgentRow, ControlStore, GroupConfig,
+    Permitted, Reader, ReportedConfig, StatusSummary, WriteContext,
 };
 
 #[derive(Debug, Clone)]
@@ -110,7 +110,7 @@ fn apply(mut fixture: Fixture, step: &Step, made: &mut u32) -> Fixture {
 fn check(fixture: &Fixture) {
     let mut page = fixture.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
     let mut status = StatusSummary::default();
-    for (agent, config) in page.items.iter().zip(&page.configs) {
+    for AgentRow { record: agent, config, .. } in &page.items {
         if agent.id == AgentId::SERVER {
             assert!(config.synced);
             continue;
@@ -129,12 +129,12 @@ fn check(fixture: &Fixture) {
         status.synced + 1
     );
     assert_eq!(fixture.registry.status_of(&Permitted::All).synced, status.synced);
-    page.items.retain(|a| a.id != AgentId::SERVER);
+    page.items.retain(|a| a.record.id != AgentId::SERVER);
     let mut os: BTreeMap<String, u64> = BTreeMap::new();
     let mut versions: BTreeMap<String, u64> = BTreeMap::new();
     let groups = fixture.registry.groups(&Reader::server()).unwrap();
     let mut groups: BTreeMap<String, u64> = groups.into_iter().map(|g| (g.name, 0)).collect();
-    for agent in &page.items {
+    for AgentRow { record: agent, .. } in &page.items {
         assert_eq!(fixture.registry.agent(agent.id).as_ref(), Some(agent));
         status.total += 1;
         match agent.status {

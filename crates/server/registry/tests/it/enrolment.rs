@@ -7,7 +7,7 @@ use crate::common::{Fixture, csr, der, fixture, named};
 use model::{AgentId, AgentStatus};
 use registry::{
     AgentEnrolment, EnrollError, IdentityError, IssuedIdentity, Life, Reader, RegistryError,
-    WriteContext,
+    TokenTerms, WriteContext,
 };
 
 #[test]
@@ -32,7 +32,10 @@ fn groups_of_the_token_precede_those_of_the_agent() {
     }
     let token = fixture
         .registry
-        .create_enrolment_token(&WriteContext::server(), &["web".into()], 5, 60)
+        .create_enrolment_token(
+            &WriteContext::server(),
+            &TokenTerms { groups: vec!["web".into()], ..TokenTerms::new(5, 60) },
+        )
         .unwrap();
     let request = AgentEnrolment { groups: vec!["linux".into(), "web".into()], ..named("a1") };
     let enrolled = fixture.registry.enroll(&token, &csr("x"), &request).unwrap();
@@ -43,7 +46,10 @@ fn groups_of_the_token_precede_those_of_the_agent() {
     assert!(
         fixture
             .registry
-            .create_enrolment_token(&WriteContext::server(), &["mars".into()], 1, 60)
+            .create_enrolment_token(
+                &WriteContext::server(),
+                &TokenTerms { groups: vec!["mars".into()], ..TokenTerms::new(1, 60) }
+            )
             .is_err()
     );
 }
@@ -51,14 +57,18 @@ fn groups_of_the_token_precede_those_of_the_agent() {
 #[test]
 fn token_enrolls_its_number_of_agents_and_only_until_it_expires() {
     let fixture = fixture();
-    let token =
-        fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
+    let token = fixture
+        .registry
+        .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(2, 60))
+        .unwrap();
     fixture.try_enroll("a1", &token).unwrap();
     fixture.try_enroll("a2", &token).unwrap();
     let refused = fixture.try_enroll("a3", &token);
     assert!(matches!(refused, Err(EnrollError::Token("used up"))), "{refused:?}");
-    let token =
-        fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
+    let token = fixture
+        .registry
+        .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(2, 60))
+        .unwrap();
     fixture.after(60);
     assert!(matches!(fixture.try_enroll("a3", &token), Err(EnrollError::Token("expired"))));
     assert_eq!(fixture.registry.enrolment_tokens(&Reader::server()).unwrap(), []);
@@ -67,8 +77,10 @@ fn token_enrolls_its_number_of_agents_and_only_until_it_expires() {
 #[test]
 fn refused_enrolment_does_not_consume_the_token() {
     let fixture = fixture();
-    let token =
-        fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 60).unwrap();
+    let token = fixture
+        .registry
+        .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(1, 60))
+        .unwrap();
     let bad = fixture.registry.enroll(&token, "not a request", &named("a1"));
     assert!(matches!(bad, Err(EnrollError::Request(_))), "{bad:?}");
     let long = fixture.registry.enroll(&token, &"x".repeat(1 << 20), &named("a1"));
@@ -150,8 +162,10 @@ fn removed_agent_frees_its_name_but_not_its_number() {
 /// left.
 fn enrolled(request: &str) -> (Fixture, String, IssuedIdentity) {
     let fixture = fixture();
-    let token =
-        fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
+    let token = fixture
+        .registry
+        .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(2, 60))
+        .unwrap();
     let first = fixture.registry.enroll(&token, request, &named("web")).unwrap();
     (fixture, token, first)
 }
@@ -292,8 +306,10 @@ fn concurrent_enrolments_get_distinct_numbers() {
 #[test]
 fn single_use_token_enrolls_one_of_twenty_concurrent_agents() {
     let fixture = fixture();
-    let token =
-        fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 60).unwrap();
+    let token = fixture
+        .registry
+        .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(1, 60))
+        .unwrap();
     let (won, lost) = (AtomicU32::new(0), AtomicU32::new(0));
     at_once(&fixture, 20, |n| match fixture.try_enroll(&format!("agent-{n}"), &token) {
         Ok(_) => drop(won.fetch_add(1, Ordering::SeqCst)),

@@ -445,6 +445,7 @@ fn concurrent_first_starts_share_one_client_key_secret() {
         groups: Vec::new(),
         incarnation: model::Incarnation(1),
         client_key: None,
+        ephemeral_s: None,
         now_s: 1,
     };
     store().add_agents(&WriteContext::server(), &[agent]).unwrap();

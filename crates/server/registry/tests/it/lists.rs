@@ -3,9 +3,10 @@
 use crate::common::{Fixture, fixture, info};
 use model::{AgentId, AgentStatus};
 use registry::{
-    AgentColumn, AgentCondition, AgentEnrolment, AgentQuery, CompareOp, Life, Reader, Sort,
-    StatusSummary, WriteContext,
+    AgentColumn, AgentCondition, AgentEnrolment, AgentQuery, CompareOp, Life, Permitted, Reader,
+    Sort, StatusSummary, WriteContext,
 };
+use std::sync::Arc;
 
 /// Returns a fleet with 001 active on debian in web and default, 002 disconnected on rocky in web,
 /// 003 never connected, 004 pending on debian with a lower version.
@@ -33,7 +34,7 @@ fn fleet() -> Fixture {
 
 fn ids(fixture: &Fixture, query: &AgentQuery) -> Vec<u32> {
     let page = fixture.registry.agents(&Reader::server(), query).unwrap();
-    let ids: Vec<u32> = page.items.iter().map(|a| a.id.0).collect();
+    let ids: Vec<u32> = page.items.iter().map(|a| a.record.id.0).collect();
     assert_eq!(page.total, ids.len() as u64, "{query:?}");
     let mut sorted = ids.clone();
     sorted.sort_unstable();
@@ -48,11 +49,34 @@ fn texts(values: &[&str]) -> Vec<String> {
 }
 
 #[test]
+fn silent_agents_are_found_and_counted_within_the_scope() {
+    let fixture = fleet();
+    let silent = [(AgentId(2), 2_000_000), (AgentId(3), 1_000_000), (AgentId(77), 3)];
+    fixture.registry.set_silent(silent.into());
+    let query = |silent| AgentQuery { silent: Some(silent), ..AgentQuery::default() };
+    assert_eq!(ids(&fixture, &query(true)), [2, 3], "an agent that does not exist is left out");
+    assert_eq!(ids(&fixture, &query(false)), [0, 1, 4]);
+    let search = AgentQuery { search: Some("-nothing".into()), ..query(true) };
+    assert_eq!(ids(&fixture, &search), [2, 3]);
+    let only = Permitted::Only(Arc::new(vec![AgentId(1), AgentId(2)]));
+    let scoped = AgentQuery { permitted: only.clone(), ..query(true) };
+    assert_eq!(ids(&fixture, &scoped), [2]);
+    assert_eq!(fixture.registry.silent_agents(&only).count, 1);
+    let all = fixture.registry.silent_agents(&Permitted::All);
+    assert_eq!((all.count, all.oldest_us), (2, Some(1_000_000)));
+    let name = |id| fixture.registry.agent(AgentId(id)).unwrap().name;
+    assert_eq!(all.names, [name(3), name(2)], "the longest silence first");
+    fixture.registry.remove_agent(&WriteContext::server(), AgentId(3)).unwrap();
+    assert_eq!(ids(&fixture, &query(true)), [2]);
+    assert_eq!(ids(&fixture, &AgentQuery { ids: Some(vec![]), ..query(true) }), [0_u32; 0]);
+}
+
+#[test]
 fn server_agent_is_listed_but_not_counted() {
     let fixture = fleet();
     let page = fixture.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
     assert_eq!(page.total, 5);
-    let server = &page.items[0];
+    let server = &page.items[0].record;
     assert_eq!(server.id, AgentId::SERVER);
     assert_eq!(server.status, AgentStatus::Active);
     let last = model::timestamp::seconds_offset(server.keepalive_at_s.unwrap());
@@ -176,7 +200,7 @@ fn agent_pages_cover_the_list_and_report_the_same_total() {
     let page = |offset, limit| {
         let query = AgentQuery { offset, limit, ..AgentQuery::default() };
         let page = fixture.registry.agents(&Reader::server(), &query).unwrap();
-        (page.items.iter().map(|a| a.id.0).collect::<Vec<_>>(), page.total)
+        (page.items.iter().map(|a| a.record.id.0).collect::<Vec<_>>(), page.total)
     };
     assert_eq!(page(0, 2), (vec![0, 1], 5));
     assert_eq!(page(2, 2), (vec![2, 3], 5));
@@ -201,7 +225,7 @@ fn agent_without_a_group_falls_back_to_default() {
         assert_eq!(names(id), ["default"], "{id}");
     }
     let page = fixture.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
-    assert!(page.items[1..].iter().all(|a| a.groups == ["default"]));
+    assert!(page.items[1..].iter().all(|a| a.record.groups == ["default"]));
     assert!(fixture.registry.delete_group(&WriteContext::server(), "default").is_err());
     assert!(fixture.registry.delete_group(&WriteContext::server(), "web").is_err());
     assert!(

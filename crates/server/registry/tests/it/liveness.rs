@@ -112,7 +112,7 @@ fn lists_and_counters_reflect_changes_and_the_latest_keepalive() {
     fixture.after(3);
     fixture.registry.keepalive(id, &AgentInfo::default());
     let page = fixture.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
-    let listed = page.items.iter().find(|a| a.id == id).unwrap();
+    let listed = &page.items.iter().find(|a| a.record.id == id).unwrap().record;
     assert_eq!(Some(listed), fixture.registry.agent(id).as_ref());
     let old = AgentQuery { older_than_s: Some(1), ids: Some(vec![id]), ..AgentQuery::default() };
     assert_eq!(fixture.registry.agents(&Reader::server(), &old).unwrap().total, 0);

@@ -2,7 +2,9 @@
 
 use crate::common::{self, der, fixture, options, try_open};
 use model::AgentId;
-use registry::{CommandKind, ControlError, Reader, RegistryError, RevocationTarget, WriteContext};
+use registry::{
+    CommandKind, ControlError, Reader, RegistryError, RevocationTarget, TokenTerms, WriteContext,
+};
 
 #[test]
 fn acknowledged_registry_changes_survive_a_kill() {
@@ -10,7 +12,10 @@ fn acknowledged_registry_changes_survive_a_kill() {
     fixture.registry.create_group(&WriteContext::server(), "web").unwrap();
     let spare = fixture
         .registry
-        .create_enrolment_token(&WriteContext::server(), &["web".into()], 1, 60)
+        .create_enrolment_token(
+            &WriteContext::server(),
+            &TokenTerms { groups: vec!["web".into()], ..TokenTerms::new(1, 60) },
+        )
         .unwrap();
     let a = fixture.enroll("a1");
     let b = fixture.enroll("b1");

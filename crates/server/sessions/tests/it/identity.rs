@@ -3,7 +3,7 @@
 use crate::common::{Server, client, delta, document, event, request};
 use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
 use model::{AgentId, AgentOs, AgentStatus};
-use registry::{CommandKind, Reader, WriteContext};
+use registry::{CommandKind, Reader, TokenTerms, WriteContext};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,8 +162,12 @@ async fn failed_enrolment_returns_a_status_for_its_cause() {
     let server = Server::start();
     server.enroll("taken").await;
     let anonymous = client(server.tls(None));
-    let token =
-        || server.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 600).unwrap();
+    let token = || {
+        server
+            .registry
+            .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(1, 600))
+            .unwrap()
+    };
     let used = token();
     let ask = async |token: String, name: &str, csr: String| {
         let body = link::EnrollRequest { token, name: name.into(), csr, ..Default::default() };

@@ -1,15 +1,17 @@
 //! Gaps of agents that fall silent, say goodbye and return; requests that name no instance.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Agent, EVENTS, Server, document};
+use env::clock::{Clock, ManualClock};
 use link::{ControlAction, ControlRequest, HEADER_INSTANCE, HEADER_SESSION, SessionValue, encode};
 use model::document::NoNames;
 use model::{
     AgentId, Change, ChangeKind, Coverage, CoverageKind, EventBody, Fields, ItemKey, Kind,
     LastingGap, Observation,
 };
-use registry::Reader;
+use registry::{AgentQuery, Permitted, Reader, SilentAgents, StatusCode, TokenTerms};
 use sessions::SilenceOptions;
 use state::{ChangeQuery, EventKind, StoredEvent};
 
@@ -42,6 +44,21 @@ async fn post(agent: &Agent, route: &str, instance: &str, session: &str, body: V
 async fn control(agent: &Agent, instance: &str, action: ControlAction, pending: u64) -> u16 {
     let request = ControlRequest { action, pending: Some(pending), ..ControlRequest::default() };
     post(agent, "/control", instance, "", serde_json::to_vec(&request).unwrap()).await
+}
+
+/// Says that the agent leaves the fleet.
+async fn leave(agent: &Agent, instance: &str) {
+    let request = ControlRequest {
+        action: ControlAction::Shutdown,
+        leaves: true,
+        ..ControlRequest::default()
+    };
+    let body = serde_json::to_vec(&request).unwrap();
+    assert_eq!(post(agent, "/control", instance, "", body).await, 200);
+}
+
+fn silent(server: &Server) -> SilentAgents {
+    server.registry.silent_agents(&Permitted::All)
 }
 
 async fn heartbeat(agent: &Agent, instance: &str, pending: u64) {
@@ -117,6 +134,7 @@ async fn gap_of_silence_ends_with_the_number_of_late_changes() {
     let agent = server.enroll("web").await;
     heartbeat(&agent, FIRST_START, 0).await;
     assert_eq!(until_open(&server, agent.id).await, CoverageKind::AgentSilent);
+    server.until("the agent is silent", |server| silent(server).names == ["web"]).await;
 
     let late = vec![change("1-1"), change("1-2"), change("1-3")];
     heartbeat(&agent, FIRST_START, 3).await;
@@ -158,12 +176,61 @@ async fn restarted_agent_ends_the_gap_with_its_own_event() {
 }
 
 #[tokio::test]
+async fn agent_that_leaves_is_neither_silent_nor_stopped() {
+    let server = server();
+    let agent = server.enroll("web").await;
+    heartbeat(&agent, FIRST_START, 0).await;
+    assert_eq!(control(&agent, FIRST_START, ControlAction::Shutdown, 0).await, 200);
+    until_open(&server, agent.id).await;
+    leave(&agent, SECOND_START).await;
+    let end = until_ended(&server, agent.id).await;
+    assert_eq!((end.kind, end.found), (CoverageKind::AgentStopped, None));
+    assert!(end.detail.contains("has left the fleet"), "{}", end.detail);
+    let all = server.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
+    assert_eq!(all.items.last().unwrap().status_code, StatusCode::Left);
+
+    heartbeat(&agent, SECOND_START, 0).await;
+    let all = server.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
+    assert_eq!(all.items.last().unwrap().status_code, StatusCode::Ok, "it is back");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn ephemeral_agent_is_removed_after_its_time_of_silence() {
+    let clock = ManualClock::at(now_us());
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let server = Server::with(|options| {
+        quick(options);
+        options.clock = Arc::clone(&shared);
+    });
+    let terms = TokenTerms { ephemeral_s: Some(60), ..TokenTerms::new(1, 600) };
+    let machine = server.enroll_under("cloud-1", &terms).await;
+    let stays = server.enroll("web").await;
+    for agent in [&machine, &stays] {
+        heartbeat(agent, FIRST_START, 0).await;
+    }
+    clock.advance(Duration::from_secs(59));
+    assert_eq!(until_open(&server, machine.id).await, CoverageKind::AgentSilent);
+    server.until("one of them is silent", |server| silent(server).names == ["web"]).await;
+    assert!(server.registry.agent(machine.id).is_some());
+    clock.advance(Duration::from_secs(1));
+    server.until("it is removed", |server| server.registry.agent(machine.id).is_none()).await;
+    assert!(server.registry.agent(stays.id).is_some());
+    let log = server.registry.audit_log(&Reader::server(), None, 1).unwrap();
+    assert_eq!((log[0].user.as_str(), log[0].action.as_str()), ("server", "agent:delete"));
+    assert!(log[0].detail.contains("cloud-1"), "{log:?}");
+    assert_eq!(control(&machine, FIRST_START, ControlAction::Notify, 0).await, 401);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn gap_that_was_open_at_a_restart_of_the_server_ends_after_it() {
     let server = server();
     let agent = server.enroll("web").await;
     heartbeat(&agent, FIRST_START, 0).await;
     until_open(&server, agent.id).await;
     let server = server.again_with(quick).await;
+    assert_eq!(silent(&server).names, ["web"], "before the first sweep");
     let agent = server.agent(agent.id, agent.certificate, agent.key);
     assert_eq!(events(&server, agent.id, EventKind::OpenGap).len(), 1);
     heartbeat(&agent, FIRST_START, 0).await;

@@ -248,8 +248,8 @@ pub(super) fn add(
         wanted => draw_number(tx, wanted)?,
     };
     tx.prepare_cached(
-        "INSERT INTO agent (id, incarnation, name, register_ip, status, added_at_s, client_key)
-         VALUES (?1, ?2, ?3, ?4, 'never_connected', ?5, ?6)",
+        "INSERT INTO agent (id, incarnation, name, register_ip, status, added_at_s, client_key,
+         ephemeral_s) VALUES (?1, ?2, ?3, ?4, 'never_connected', ?5, ?6, ?7)",
     )?
     .execute(params![
         id.0,
@@ -257,7 +257,8 @@ pub(super) fn add(
         new.name,
         new.register_ip,
         new.now_s,
-        new.client_key
+        new.client_key,
+        new.ephemeral_s.map(rows::signed)
     ])?;
     let groups = groups::assign(tx, id, &new.groups)?;
     let record = AgentRecord {
@@ -275,7 +276,12 @@ pub(super) fn add(
         keepalive_at_s: None,
         disconnected_at_s: None,
     };
-    Ok(AgentRow { record, status_code: StatusCode::Ok, config: ConfigState::default() })
+    Ok(AgentRow {
+        record,
+        status_code: StatusCode::Ok,
+        config: ConfigState::default(),
+        ephemeral_s: new.ephemeral_s,
+    })
 }
 
 /// Returns true if an agent with the same number and name exists.

@@ -254,13 +254,15 @@ fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> ControlResult<(
     }
     rows::run(
         tx,
-        "INSERT INTO enrolment_token VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT INTO enrolment_token (digest, groups, uses_left, expires_at_s, created_at_s,
+         ephemeral_s) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         params![
             token.digest,
             rows::json(&token.groups),
             token.uses,
             token.expires_at_s,
-            token.now_s
+            token.now_s,
+            token.ephemeral_s.map(rows::signed)
         ],
     )?;
     Ok(())
@@ -314,7 +316,7 @@ fn tokens(tx: &Transaction<'_>, now_s: i64) -> ControlResult<Vec<EnrolmentTokenR
 
 fn token_rows(tx: &Transaction<'_>) -> ControlResult<Vec<EnrolmentTokenRow>> {
     let mut statement = tx.prepare_cached(
-        "SELECT digest, groups, uses_left, expires_at_s FROM enrolment_token
+        "SELECT digest, groups, uses_left, expires_at_s, ephemeral_s FROM enrolment_token
          ORDER BY created_at_s",
     )?;
     statement
@@ -324,6 +326,7 @@ fn token_rows(tx: &Transaction<'_>) -> ControlResult<Vec<EnrolmentTokenRow>> {
                 groups: rows::list(&row.get::<_, String>(1)?)?,
                 uses_left: row.get(2)?,
                 expires_at_s: row.get(3)?,
+                ephemeral_s: rows::seconds(row, 4)?,
             })
         })?
         .collect()

@@ -401,10 +401,7 @@ pub(super) fn page(
     let mut statement = tx.prepare_cached(&sql)?;
     let mut found = statement.query(params_from_iter(&filter.values))?;
     while let Some(row) = found.next()? {
-        let agent = rows::agent(row, &names)?;
-        page.items.push(agent.record);
-        page.codes.push(agent.status_code);
-        page.configs.push(agent.config);
+        page.items.push(rows::agent(row, &names)?);
     }
     Ok(page)
 }

@@ -30,6 +30,7 @@ fn agent(name: String, id: Option<AgentId>) -> NewAgent {
         groups: vec!["default".into()],
         incarnation: Incarnation(1),
         client_key: None,
+        ephemeral_s: None,
         now_s: 1,
     }
 }
@@ -43,7 +44,8 @@ fn fleet(store: &ControlStore, n: u32) {
     store.set_group_config(by, &group, &config).unwrap();
     let digest = [n as u8; 32];
     let groups = vec![group.clone()];
-    let token = NewEnrolmentToken { digest, groups, uses: 1, expires_at_s: 9, now_s: 1 };
+    let token =
+        NewEnrolmentToken { digest, groups, uses: 1, expires_at_s: 9, ephemeral_s: None, now_s: 1 };
     store.add_enrolment_token(by, &token).unwrap();
     let certificate = |id: AgentId| NewCertificate {
         fingerprint: [(n + 100 * id.0) as u8; 32],

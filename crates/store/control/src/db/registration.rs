@@ -24,6 +24,7 @@ impl ControlStore {
             let token = certificates::use_token(tx, digest, agent.now_s)?;
             let mut agent = agent.clone();
             agent.groups.splice(0..0, token.groups.iter().cloned());
+            agent.ephemeral_s = token.ephemeral_s;
             let row = agents::add(tx, &agent, &[])?;
             let certificate = sign(row.record.id).map_err(ControlError::Certificate)?;
             certificates::insert_first(tx, &row.record, &certificate, &token)?;

@@ -28,7 +28,8 @@ pub(super) const AGENT_COLUMNS: &str = "a.id, a.incarnation, a.name, a.register_
      a.version, a.hostname, a.os_name, a.os_platform, a.os_family, a.os_version, a.os_arch, \
      a.os_uname, a.status, a.status_code, a.added_at_s, a.keepalive_at_s, a.disconnected_at_s, \
      (SELECT group_concat(grp) FROM (SELECT grp FROM membership WHERE agent = a.id \
-      ORDER BY priority)), a.merged_sum, a.config_synced, a.os_codename";
+      ORDER BY priority)), a.merged_sum, a.config_synced, a.os_codename, \
+     a.ephemeral_s";
 
 /// Names of groups by their numbers: read once per list, not joined to each of its rows.
 pub(super) type GroupNames = HashMap<i64, String>;
@@ -57,7 +58,12 @@ pub(super) fn agent(row: &Row<'_>, names: &GroupNames) -> ControlResult<AgentRow
         disconnected_at_s: row.get(17)?,
     };
     let config = ConfigState { sum: row.get(19)?, synced: row.get(20)? };
-    Ok(AgentRow { record, status_code: StatusCode::from_number(row.get(14)?), config })
+    Ok(AgentRow {
+        record,
+        status_code: StatusCode::from_number(row.get(14)?),
+        config,
+        ephemeral_s: seconds(row, 22)?,
+    })
 }
 
 fn groups(numbers: &str, names: &GroupNames) -> ControlResult<Vec<String>> {
@@ -82,6 +88,11 @@ fn os(row: &Row<'_>) -> ControlResult<Option<AgentOs>> {
 /// Reads a count or a number that is never negative.
 pub(super) fn unsigned(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(at).map(|n| u64::try_from(n).unwrap_or(0))
+}
+
+/// Reads a number of seconds that may be missing.
+pub(super) fn seconds(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<u64>> {
+    row.get::<_, Option<i64>>(at).map(|s| s.and_then(|s| u64::try_from(s).ok()))
 }
 
 /// Returns a number as SQLite stores it; one beyond its range becomes the largest.

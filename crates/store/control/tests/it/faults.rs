@@ -47,6 +47,7 @@ fn enroll(store: &ControlStore, n: u8) -> ControlResult<()> {
         groups: vec!["default".into()],
         uses: 1,
         expires_at_s: NOW_S + 60,
+        ephemeral_s: None,
         now_s: NOW_S,
     };
     store.add_enrolment_token(&WriteContext::server(), &token)?;
@@ -57,6 +58,7 @@ fn enroll(store: &ControlStore, n: u8) -> ControlResult<()> {
         groups: Vec::new(),
         incarnation: Incarnation(1),
         client_key: None,
+        ephemeral_s: None,
         now_s: NOW_S,
     };
     let mut sign = |_: AgentId| {
@@ -91,10 +93,10 @@ fn found(store: &ControlStore) -> Found {
     let image = store.load().unwrap();
     // Counters change in the transaction that changes what they count.
     let summary = store.status_summary(&reader).unwrap();
-    assert_eq!(summary.total, page.items.iter().filter(|a| a.id.0 > 0).count() as u64);
+    assert_eq!(summary.total, page.items.iter().filter(|a| a.record.id.0 > 0).count() as u64);
     Found {
         groups: numbers(groups.into_iter().map(|group| group.name).collect(), 'g'),
-        agents: numbers(page.items.into_iter().map(|agent| agent.name).collect(), 'a'),
+        agents: numbers(page.items.into_iter().map(|agent| agent.record.name).collect(), 'a'),
         unused: tokens.iter().filter_map(|token| token.digest.first().copied()).collect(),
         certified: image
             .certificates

@@ -27,6 +27,7 @@ fn agent(name: &str, groups: &[&str]) -> NewAgent {
         groups: groups.iter().map(|g| (*g).to_owned()).collect(),
         incarnation: Incarnation(u64::MAX - 1),
         client_key: None,
+        ephemeral_s: None,
         now_s: NOW_S,
     }
 }
@@ -40,6 +41,7 @@ fn fill_registry(store: &ControlStore) {
         groups: vec!["web".into()],
         uses: 2,
         expires_at_s: NOW_S + 60,
+        ephemeral_s: None,
         now_s: NOW_S,
     };
     store.add_enrolment_token(by, &token).unwrap();

@@ -50,6 +50,24 @@ impl StateStore {
         })
     }
 
+    /// Returns the number of open gaps of each kind that has some, with the kind's word.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    pub fn open_gaps_by_kind(&self, reader: &Reader) -> Result<Vec<(String, u64)>, StateError> {
+        self.read(reader, WHAT, |db| {
+            let mut select = db
+                .prepare_cached(
+                    "SELECT coalesce(json_extract(CAST(e.body AS TEXT), '$.holdfast.open_gap.kind'),
+                       json_extract(CAST(e.body AS TEXT), '$.holdfast.coverage.kind'), ''), count(*)
+                     FROM open_gap g JOIN event e ON e.number = g.number GROUP BY 1",
+                )
+                .context(WHAT)?;
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)));
+            rows.context(WHAT)?.collect::<Result<_, _>>().context(WHAT)
+        })
+    }
+
     /// Counts the changes of an agent that arrived after its event `opening` and were found before
     /// `to_us` (microseconds since the epoch). `None` if there is no such event.
     ///

@@ -1,7 +1,7 @@
 //! Lists of agents, shared by several resources: the query, the columns and the items.
 
 use model::{AgentId, AgentOs, AgentStatus, timestamp};
-use registry::{AgentColumn, AgentCondition, AgentPage, AgentQuery, AgentRow, CompareOp, Sort};
+use registry::{AgentColumn, AgentCondition, AgentQuery, AgentRow, CompareOp, Sort, StatusCode};
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
@@ -68,6 +68,9 @@ const FIELDS: &[&str] = &[
     "registerIP",
     "status",
     "status_code",
+    "state",
+    "silent_since",
+    "ephemeral_s",
     "dateAdd",
     "lastKeepAlive",
     "disconnection_time",
@@ -95,11 +98,20 @@ const FIELDS: &[&str] = &[
 pub(crate) struct AgentItem {
     id: String,
     name: String,
+    /// `silent`: not heard although it did not say goodbye. `left`: it has left the fleet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    /// Time since when it is silent, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    silent_since: Option<String>,
+    /// Silence after which it is removed, seconds; absent for an agent that stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ephemeral_s: Option<u64>,
     /// Its last known address; before the first contact the one it was registered with, or `any`.
     ip: String,
     registerIP: String,
     status: &'static str,
-    /// 0: no problem, 3: shut down, 4: no heartbeat.
+    /// 0: no problem, 3: shut down, 4: no heartbeat, 6: left the fleet.
     status_code: u8,
     dateAdd: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,11 +176,15 @@ impl From<AgentOs> for OsItem {
 }
 
 pub(super) fn item(api: &Api, row: AgentRow) -> AgentItem {
-    let AgentRow { record: agent, status_code: code, config } = row;
+    let AgentRow { record: agent, status_code: code, config, ephemeral_s } = row;
+    let silent_since_us = api.registry.silent_since(agent.id);
     let sum = config.sum.filter(|sum| !sum.is_empty());
     AgentItem {
         id: agent.id.to_string(),
         name: agent.name,
+        state: state(code, silent_since_us),
+        silent_since: silent_since_us.map(timestamp::micros),
+        ephemeral_s,
         ip: agent.ip.unwrap_or_else(|| agent.register_ip.clone()),
         registerIP: agent.register_ip,
         status: agent.status.name(),
@@ -187,19 +203,15 @@ pub(super) fn item(api: &Api, row: AgentRow) -> AgentItem {
     }
 }
 
+/// Returns the word for the state of an agent, if it is neither connected nor stopped.
+fn state(code: StatusCode, silent_since_us: Option<u64>) -> Option<&'static str> {
+    let silent = silent_since_us.map(|_| "silent");
+    (code == StatusCode::Left).then_some("left").or(silent)
+}
+
 /// Returns the word for whether an agent has the configuration of its groups.
 pub(super) fn config_status(synced: bool) -> &'static str {
     if synced { "synced" } else { "not synced" }
-}
-
-/// Returns the agents of a page, each with all its columns.
-pub(super) fn rows(page: AgentPage) -> impl Iterator<Item = AgentRow> {
-    let details = page.codes.into_iter().zip(page.configs);
-    page.items.into_iter().zip(details).map(|(record, (status_code, config))| AgentRow {
-        record,
-        status_code,
-        config,
-    })
 }
 
 /// Messages of lists of agents.
@@ -232,7 +244,7 @@ pub(super) fn page_and_missing(
     let mut page = call.registry().agents(call.reader(), &query)?;
     let (total, missing) = (page.total, std::mem::take(&mut page.missing));
     let mut items = ItemWriter::default();
-    for row in rows(page) {
+    for row in page.items {
         let item = item(&call.api, row);
         if selected.is_empty() {
             items.push(&item)?;
@@ -284,7 +296,7 @@ fn distinct(
     let mut page = call.registry().agents(call.reader(), &query)?;
     let (all, missing) = (page.total, std::mem::take(&mut page.missing));
     let mut items = Vec::with_capacity(page.items.len());
-    for row in rows(page) {
+    for row in page.items {
         let value = to_value(&item(&call.api, row))?;
         items.push(shape::select(value, selected, &[]));
     }
@@ -394,6 +406,7 @@ pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
             .iter()
             .filter_map(|s| AgentStatus::from_name(s))
             .collect(),
+        silent: parameters.flag_given("silent"),
         name: one("name"),
         ip: one("ip"),
         register_ip: one("registerIP"),

@@ -23,6 +23,11 @@ const FILTERS: &[Parameter] = &[
     SEARCH,
     query("status", Kind::Words(STATUSES), "Statuses, comma-separated."),
     Q,
+    query(
+        "silent",
+        Kind::Flag,
+        "True: agents that are not heard although they did not say goodbye. False: all others.",
+    ),
     query("older_than", Kind::Timeframe(None), "Not heard from for this long, for example 7d."),
     query("os.platform", Kind::Alphanumeric, "Platform, for example debian."),
     query("os.version", Kind::Alphanumeric, "Version of the operating system."),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use model::timestamp;
-use registry::EnrolmentTokenRow;
+use registry::{EnrolmentTokenRow, TokenTerms};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -66,6 +66,9 @@ pub(crate) struct TokenItem {
     uses: u32,
     /// RFC 3339.
     expires: String,
+    /// Silence after which its agents are removed, seconds; absent if they stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ephemeral_s: Option<u64>,
 }
 
 fn id(row: &EnrolmentTokenRow) -> String {
@@ -85,11 +88,13 @@ pub(crate) struct NewToken {
     uses: u32,
     /// Time until it expires, seconds.
     ttl_s: u64,
+    /// Silence after which its agents are removed, seconds; absent if they stay.
+    ephemeral_s: Option<u64>,
 }
 
 impl Default for NewToken {
     fn default() -> Self {
-        Self { groups: Vec::new(), uses: 1, ttl_s: TTL_SECONDS }
+        Self { groups: Vec::new(), uses: 1, ttl_s: TTL_SECONDS, ephemeral_s: None }
     }
 }
 
@@ -111,6 +116,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         groups: row.groups.clone(),
         uses: row.uses_left,
         expires: timestamp::seconds_offset(row.expires_at_s),
+        ephemeral_s: row.ephemeral_s,
     };
     let items = rows.iter().map(|row| to_value(&item(row))).collect::<Result<Vec<_>, _>>()?;
     let total = items.len() as u64;
@@ -141,16 +147,13 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     for group in &wanted.groups {
         call.require(ASSIGN, "group:id", group)?;
     }
-    let token = call.registry().create_enrolment_token(
-        &call.context,
-        &wanted.groups,
-        wanted.uses,
-        wanted.ttl_s,
-    )?;
-    let expires = call.now_s().saturating_add_unsigned(wanted.ttl_s);
+    let NewToken { groups, uses, ttl_s, ephemeral_s } = wanted;
+    let terms = TokenTerms { groups, uses, ttl_s, ephemeral_s };
+    let token = call.registry().create_enrolment_token(&call.context, &terms)?;
+    let expires = call.now_s().saturating_add_unsigned(terms.ttl_s);
     Answer::data(&NewTokenData {
         token,
-        uses: wanted.uses,
+        uses: terms.uses,
         expires: timestamp::seconds_offset(expires),
     })
 }

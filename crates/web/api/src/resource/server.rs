@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use metrics::{counter, gauge};
-use model::timestamp;
+use model::{CoverageKind, timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -121,6 +121,9 @@ fn metrics(call: &Call) -> Result<Answer, Failure> {
     ] {
         gauge!("holdfast_agents", "status" => status).set(count as f64);
     }
+    let silent = call.api.registry.silent_agents(&registry::Permitted::All);
+    gauge!("holdfast_agents_silent").set(silent.count as f64);
+    open_gap_gauges(&call.state().open_gaps_by_kind(call.reader())?);
     let counts = call.state().counts(call.reader())?;
     for (dataset, documents, bytes) in counts.documents {
         let name = dataset.name().to_owned();
@@ -169,6 +172,27 @@ fn metrics(call: &Call) -> Result<Answer, Failure> {
         content_type: METRICS,
         body: recorder.render().into_bytes(),
     })
+}
+
+/// Kinds of gaps that can be open. The words in events are the agents', so all others are `other`.
+const OPEN_KINDS: [CoverageKind; 6] = [
+    CoverageKind::AgentSilent,
+    CoverageKind::AgentStopped,
+    CoverageKind::RootGone,
+    CoverageKind::Unreadable,
+    CoverageKind::LimitReached,
+    CoverageKind::WatchInterrupted,
+];
+
+/// Sets the number of open gaps of each kind, also to 0.
+fn open_gap_gauges(by_kind: &[(String, u64)]) {
+    let mut other: u64 = by_kind.iter().map(|(_, gaps)| gaps).sum();
+    for kind in OPEN_KINDS.map(CoverageKind::name) {
+        let open = by_kind.iter().find(|(name, _)| name == kind).map_or(0, |(_, gaps)| *gaps);
+        other -= open;
+        gauge!("holdfast_open_gaps", "kind" => kind).set(open as f64);
+    }
+    gauge!("holdfast_open_gaps", "kind" => "other").set(other as f64);
 }
 
 /// Sets the gauges of the series store. Rows per protocol are counted by the listeners.

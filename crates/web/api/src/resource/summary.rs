@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{AgentId, AgentStatus};
-use registry::Permitted;
+use model::{AgentId, AgentStatus, timestamp};
+use registry::{Permitted, SilentAgents};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -129,6 +129,26 @@ pub(crate) struct SummaryData {
     /// Cause and changes; absent if the caller may not read the changes of every agent, or names agents.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<BTreeMap<&'static str, u64>>,
+    silent: SilentCount,
+}
+
+/// The agents that are not heard although they did not say goodbye. Most of them are still active by
+/// their status.
+#[derive(Serialize, ToSchema, Default)]
+pub(crate) struct SilentCount {
+    agents: u64,
+    /// Time since when the first of them is silent, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+    /// Names of up to three of them, the longest silence first.
+    names: Vec<String>,
+}
+
+impl From<SilentAgents> for SilentCount {
+    fn from(silent: SilentAgents) -> Self {
+        let SilentAgents { count, oldest_us, names } = silent;
+        Self { agents: count, since: oldest_us.map(timestamp::micros), names }
+    }
 }
 
 fn summary(call: &Call) -> Result<Answer, Failure> {
@@ -157,6 +177,7 @@ fn summary(call: &Call) -> Result<Answer, Failure> {
         groups: summary.groups.into_iter().filter(|(_, count)| *count > 0).collect(),
         os: summary.os.into_iter().filter(|(name, _)| !name.is_empty()).collect(),
         changes: changes(call)?,
+        silent: call.api.registry.silent_agents(&scope).into(),
     })
 }
 
@@ -172,7 +193,8 @@ fn changes(call: &Call) -> Result<Option<BTreeMap<&'static str, u64>>, Failure> 
 
 /// Returns the counters for some agents, counted from memory; never includes the server.
 pub(super) fn summary_of(call: &Call, scope: &Permitted) -> SummaryData {
-    let mut data = SummaryData::default();
+    let silent = call.api.registry.silent_agents(scope).into();
+    let mut data = SummaryData { silent, ..SummaryData::default() };
     call.registry().for_each_agent(scope, |agent| {
         let count = match agent.status {
             AgentStatus::Active => &mut data.status.active,

@@ -35,6 +35,8 @@ async fn agents_summary_needs_seven_queries() {
             "groups": {"default": 3, "web": 1},
             "os": {"debian": 1, "fedora": 1},
             "changes": {"unexplained": 0, "package": 0, "deployment": 0},
+            "silent": {"agents": 0, "names": []},
+            "silent": {"agents": 0, "names": []},
         })
     );
     let some = world.ok("/agents/summary?agents_list=001,003,999,000", &token).await;

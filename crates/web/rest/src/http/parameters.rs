@@ -101,6 +101,14 @@ impl Parameters {
         matches!(self.0.get(name), Some(Value::Flag(true)))
     }
 
+    /// Returns a flag; `None` if absent.
+    pub fn flag_given(&self, name: &str) -> Option<bool> {
+        match self.0.get(name) {
+            Some(Value::Flag(flag)) => Some(*flag),
+            _ => None,
+        }
+    }
+
     /// Returns a text if it is present and not empty.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.0.get(name) {

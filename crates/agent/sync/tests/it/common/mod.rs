@@ -19,7 +19,7 @@ use model::{
     Kind, Names, Observation, Op, Record, SessionRecord, Sink as _, Write,
 };
 use queue::{Queue, QueueOptions};
-use registry::{ControlStore, Reader, Registry, RegistryOptions, WriteContext};
+use registry::{ControlStore, Reader, Registry, RegistryOptions, TokenTerms, WriteContext};
 use sessions::{Sessions, SessionsHandle, SessionsOptions};
 use state::{ChangeQuery, DocumentQuery, StateOptions, StateStore, StoredDocument, StoredEvent};
 use sync::{
@@ -124,7 +124,9 @@ impl Server {
     }
 
     pub(crate) fn token(&self, uses: u32) -> String {
-        self.registry().create_enrolment_token(&WriteContext::server(), &[], uses, 600).unwrap()
+        self.registry()
+            .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(uses, 600))
+            .unwrap()
     }
 
     pub(crate) fn enrolment(&self, token: &str, name: &str, folder: &Path) -> EnrollOptions {

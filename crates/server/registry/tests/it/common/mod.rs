@@ -10,7 +10,7 @@ use model::{AgentId, AgentOs};
 use rcgen::{CertificateParams, KeyPair};
 use registry::{
     AgentEnrolment, AgentInfo, ControlStore, EnrollError, HashCost, IssuedIdentity, Registry,
-    RegistryError, RegistryOptions, WriteContext,
+    RegistryError, RegistryOptions, TokenTerms, WriteContext,
 };
 use tempfile::TempDir;
 
@@ -83,7 +83,9 @@ impl Fixture {
     }
 
     pub(crate) fn token(&self) -> String {
-        self.registry.create_enrolment_token(&WriteContext::server(), &[], 1_000, 3_600).unwrap()
+        self.registry
+            .create_enrolment_token(&WriteContext::server(), &TokenTerms::new(1_000, 3_600))
+            .unwrap()
     }
 
     pub(crate) fn enroll(&self, name: &str) -> IssuedIdentity {

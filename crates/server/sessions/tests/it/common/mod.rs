@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use commit::{Commit, CommitOptions};
-use env::clock::SystemClock;
 use env::random::SystemRandom;
 use journal::Journal;
 use link::{Mode, Operation, Payload, Session, SessionValue, Start, encode};
 use model::{AgentId, Coverage, CoverageKind, Dataset, EventBody, Incarnation, ReportKind};
-use registry::{ControlStore, Reader, Registry, RegistryOptions, WriteContext};
+use registry::{ControlStore, Reader, Registry, RegistryOptions, TokenTerms, WriteContext};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -56,20 +55,20 @@ impl Server {
         let (journal, _) = Journal::open(&path.join("journal"), options).unwrap();
         let (commit, _) =
             Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
-        let registry = Registry::open(
-            Arc::new(ControlStore::open(&path.join("registry.db")).unwrap()),
-            path,
-            Arc::new(SystemClock::new()),
-            Arc::new(SystemRandom),
-            RegistryOptions::default(),
-        )
-        .unwrap();
         let mut options = SessionsOptions {
             https: Some("127.0.0.1:0".parse().unwrap()),
             unix: Some(path.join("holdfast.sock")),
             ..SessionsOptions::default()
         };
         edit(&mut options);
+        let registry = Registry::open(
+            Arc::new(ControlStore::open(&path.join("registry.db")).unwrap()),
+            path,
+            options.clock.clone(),
+            Arc::new(SystemRandom),
+            RegistryOptions::default(),
+        )
+        .unwrap();
         let handle =
             Sessions::start(options, Arc::clone(&commit), Arc::clone(&state), registry.clone())
                 .unwrap();
@@ -131,8 +130,12 @@ impl Server {
 
     /// Enrols an agent over the network.
     pub(crate) async fn enroll(&self, name: &str) -> Agent {
-        let token =
-            self.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 600).unwrap();
+        self.enroll_under(name, &TokenTerms::new(1, 600)).await
+    }
+
+    /// Enrols an agent with a token of these terms.
+    pub(crate) async fn enroll_under(&self, name: &str, terms: &TokenTerms) -> Agent {
+        let token = self.registry.create_enrolment_token(&WriteContext::server(), terms).unwrap();
         let (csr, key) = request();
         let body =
             link::EnrollRequest { token, name: name.into(), csr, ..link::EnrollRequest::default() };

@@ -135,7 +135,7 @@ fn server_agent_is_not_counted_or_removable() {
     assert_eq!(store.save_server(&later).unwrap(), 1, "the date of the first start stays");
     assert_eq!(add(&store, &["server"]), [AgentId(1)], "an agent may have the server's name");
     let page = store.agents(&reader(), &AgentQuery::default(), 1).unwrap();
-    assert_eq!((page.total, &page.items[0].name), (2, &server.name));
+    assert_eq!((page.total, &page.items[0].record.name), (2, &server.name));
     assert_eq!(store.summary(&reader()).unwrap().status.total, 1);
     assert_eq!(store.load().unwrap().agents.len(), 1);
     for refused in [
@@ -173,11 +173,12 @@ fn rows_of_another_incarnation_are_skipped() {
     store.save_liveness(&[liveness(1, 5), liveness(2, 6), liveness(1, 7)]).unwrap();
     store.save_configs(&[config(1, "one"), config(2, "two")]).unwrap();
     let page = store.agents(&reader(), &AgentQuery::default(), 1).unwrap();
-    let agent = page.items.iter().find(|item| item.id == a).unwrap();
-    assert_eq!((agent.status, agent.keepalive_at_s), (AgentStatus::Active, Some(7)));
-    assert_eq!(agent.version.as_deref(), Some("v1.2.3"), "a row without it leaves it");
-    assert_eq!(page.codes.last(), Some(&StatusCode::Reset));
-    assert_eq!(page.configs.last().unwrap().sum.as_deref(), Some("one"));
+    let agent = page.items.iter().find(|item| item.record.id == a).unwrap();
+    let record = &agent.record;
+    assert_eq!((record.status, record.keepalive_at_s), (AgentStatus::Active, Some(7)));
+    assert_eq!(record.version.as_deref(), Some("v1.2.3"), "a row without it leaves it");
+    assert_eq!(agent.status_code, StatusCode::Reset);
+    assert_eq!(agent.config.sum.as_deref(), Some("one"));
 }
 
 #[test]

@@ -24,6 +24,7 @@ fn token(digest: u8, uses: u32) -> NewEnrolmentToken {
         groups: vec!["default".into()],
         uses,
         expires_at_s: 1_000,
+        ephemeral_s: None,
         now_s: 100,
     }
 }

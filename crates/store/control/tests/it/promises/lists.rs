@@ -99,7 +99,7 @@ fn agent_pages_have_order_total_and_missing_ids() {
         let query = AgentQuery { offset, ..query.clone() };
         let page = store.agents(&reader(), &query, 1).unwrap();
         assert_eq!(page.total, 4);
-        page.items.iter().map(|item| item.name.clone()).collect::<Vec<_>>()
+        page.items.iter().map(|item| item.record.name.clone()).collect::<Vec<_>>()
     };
     assert_eq!(page(0), ["gamma", "beta"]);
     assert_eq!(page(2)[0], "alpha");

@@ -53,6 +53,7 @@ fn new_agent(name: &str) -> NewAgent {
         groups: Vec::new(),
         incarnation: Incarnation(1),
         client_key: None,
+        ephemeral_s: None,
         now_s: 100,
     }
 }
@@ -69,10 +70,10 @@ fn ids(store: &ControlStore, query: &AgentQuery) -> Vec<u32> {
     let page = store.agents(&reader(), query, 1_000).unwrap();
     assert_eq!(page.total, page.items.len() as u64);
     let numbers = store.agent_ids(&reader(), query, 1_000).unwrap();
-    let mut sorted: Vec<AgentId> = page.items.iter().map(|item| item.id).collect();
+    let mut sorted: Vec<AgentId> = page.items.iter().map(|item| item.record.id).collect();
     sorted.sort();
     assert_eq!(sorted, numbers);
-    page.items.iter().map(|item| item.id.0).collect()
+    page.items.iter().map(|item| item.record.id.0).collect()
 }
 
 fn only(ids: &[AgentId]) -> Permitted {

@@ -101,6 +101,7 @@ pub(crate) fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptio
             groups,
             incarnation: Incarnation(7),
             client_key: None,
+            ephemeral_s: None,
             now_s: (NOW_US / 1_000_000) as i64 - 86_400,
         };
         store.add_agents(&WriteContext::server(), &[agent]).unwrap();
