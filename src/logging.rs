@@ -21,7 +21,7 @@ use crate::cli::LogFormat;
 #[rustfmt::skip] // One name a line would fill a page.
 const PARTS: &[&str] = &[
     "actor", "api", "attribution", "budget", "client", "codec", "columns", "commit", "control", "detect",
-    "dirty", "env", "explain", "folder", "holdfast", "host", "ingest", "inspect", "journal", "link", "listener", "model", "observe",
+    "dirty", "env", "explain", "folder", "gzip", "holdfast", "host", "ingest", "inspect", "journal", "link", "listener", "model", "observe",
     "page", "prometheus_api", "promql", "promql_syntax", "query", "queue", "readers", "realtime", "registry", "replication", "rest", "rules", "run", "scan", "security", "series", "series_tools", "service", "sessions",
     "settings", "sigma", "silence", "sqlite", "state", "sync", "telemetry", "watch", "writers",
     "h2", "hyper", "hyper_util", "reqwest", "rustls", "tower",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, bail};
+use axum::middleware::from_fn;
 use commit::Commit;
 use registry::Registry;
 use sigma::RuleFolder;
@@ -67,6 +68,7 @@ pub(super) async fn serve_api(
             certificate_files(tls_cert, tls_key).context("api")?
         });
     }
+    let router = router.layer(from_fn(gzip::compress));
     listener::serve(options, router).await.context("api")
 }
 

@@ -6,7 +6,6 @@
 //! [`WAITING_MAX`] of them, and no longer than their timeout. A query whose client has left ends.
 
 mod form;
-mod gzip;
 mod names;
 mod query;
 mod query_queue;

@@ -2,15 +2,16 @@
 //!
 //! Invariants: only files of that folder are served (no path on disk is ever read); every answer
 //! carries a strict content-security-policy; a file whose name contains a digest of its content may be
-//! cached forever, all others are revalidated and answered with 304 while their `ETag` is unchanged;
+//! cached forever, all others are revalidated and answered with 304 while their `ETag` is unchanged; a
+//! client that accepts Brotli gets the copy that the build compressed;
 //! for an unknown path, a navigation (a GET that accepts HTML) receives the page itself, so that
 //! reloading works on every view, and any other request receives 404.
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
-    IF_NONE_MATCH,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
@@ -22,6 +23,9 @@ pub const CONTENT_SECURITY: &str = "default-src 'self'; img-src 'self' data:; ob
 
 /// Minimum length of a part of a file's name that counts as a digest, characters.
 const DIGEST_CHARACTERS_MIN: usize = 8;
+
+/// End of the names of compressed copies.
+const BROTLI_END: &str = ".br";
 
 /// The entry document.
 const INDEX: &str = "index.html";
@@ -44,7 +48,7 @@ async fn serve_file(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     }
     let path = uri.path().trim_start_matches('/');
     let path = if path.is_empty() { INDEX } else { path };
-    let response = match Files::get(path) {
+    let response = match Files::get(path).filter(|_| !path.ends_with(BROTLI_END)) {
         Some(file) => serve(path, &file, &headers),
         None if accepts_html(&headers) => match Files::get(INDEX) {
             Some(file) => serve(INDEX, &file, &headers),
@@ -57,6 +61,9 @@ async fn serve_file(method: Method, uri: Uri, headers: HeaderMap) -> Response {
 
 /// Answers with a file, or 304 if the client has it.
 fn serve(path: &str, file: &EmbeddedFile, headers: &HeaderMap) -> Response {
+    let small = gzip::accepts(headers, "br").then(|| Files::get(&format!("{path}{BROTLI_END}")));
+    let small = small.flatten();
+    let (file, is_small) = (small.as_ref().unwrap_or(file), small.is_some());
     let etag = format!("\"{}\"", hex::encode(file.metadata.sha256_hash()));
     let same = headers
         .get_all(IF_NONE_MATCH)
@@ -81,6 +88,10 @@ fn serve(path: &str, file: &EmbeddedFile, headers: &HeaderMap) -> Response {
         if let Ok(value) = HeaderValue::from_str(&text) {
             fields.insert(name, value);
         }
+    }
+    if is_small {
+        fields.insert(CONTENT_ENCODING, HeaderValue::from_static("br"));
+        fields.insert(VARY, HeaderValue::from_static("accept-encoding"));
     }
     if !same {
         fields.insert(CONTENT_LENGTH, HeaderValue::from(file.data.len()));
@@ -153,6 +164,22 @@ mod tests {
         let (status, _, body) = get("/", &[("if-none-match", "\"other\"")]).await;
         assert_eq!(status, StatusCode::OK);
         assert!(!body.is_empty());
+    }
+
+    #[tokio::test]
+    async fn client_that_accepts_brotli_gets_the_compressed_copy() {
+        const SCRIPT: &str = "/assets/holdfast.js";
+        let (_, plain, whole) = get(SCRIPT, &[]).await;
+        let (status, headers, body) = get(SCRIPT, &[("accept-encoding", "gzip, br")]).await;
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(headers["content-encoding"], "br");
+        assert_eq!(headers["content-type"], plain["content-type"]);
+        assert_ne!(headers["etag"], plain["etag"]);
+        assert!(body.len() * 3 < whole.len(), "{} of {}", body.len(), whole.len());
+        let (_, headers, _) = get("/favicon.svg", &[("accept-encoding", "br")]).await;
+        assert!(!headers.contains_key("content-encoding"), "too small to have a copy");
+        let other = get("/assets/holdfast.js.br", &[]).await;
+        assert_eq!(other.0, StatusCode::NOT_FOUND);
     }
 
     #[tokio::test]
