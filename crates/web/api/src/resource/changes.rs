@@ -27,6 +27,7 @@ const KINDS: &[&str] = &["created", "modified", "deleted", "moved", "transient"]
 
 const WINDOW: &[Parameter] = &[
     AGENTS_LIST,
+    query("group", Kind::GroupName, "Only agents of this group now."),
     query("path", Kind::Text, "Beginning of the path; % and _ are ordinary characters."),
     query("file", Kind::Text, "The whole path, also the former one of what was moved."),
     query("from", Kind::Instant, "Found at or after this time, RFC 3339."),
@@ -173,22 +174,30 @@ fn page(call: &Call, query: ChangeQuery) -> Result<Page, Failure> {
     Ok((page, failed))
 }
 
-/// Selects the agents that the request names, or all that the caller may see. A removed agent may
-/// still have a history.
+/// Selects the agents that the request names, by number or by group, or all that the caller may see.
+/// A removed agent may still have a history; it is in no group.
 fn agents(call: &Call) -> Result<Agents, Failure> {
     let scope = call.scope();
-    Ok(match named_agents(call) {
+    let (named, failed) = named_agents(call);
+    let group: Vec<String> = call.parameters.text("group").map(str::to_owned).into_iter().collect();
+    Ok(match (named, group.is_empty()) {
         // The permission on removed agents is the same for all of them, so any unused number will
         // do.
-        (Permitted::All, _) if call.may_gone(&call.caller, AgentId(u32::MAX)) => {
+        (Permitted::All, true) if call.may_gone(&call.caller, AgentId(u32::MAX)) => {
             Agents { numbers: None, former: true, failed: Vec::new() }
         }
-        (Permitted::All | Permitted::Except(_), _) => {
+        (Permitted::All | Permitted::Except(_), true) => {
             let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
             let numbers = Some(call.registry().agent_ids(call.reader(), &query)?);
             Agents { numbers, former: false, failed: Vec::new() }
         }
-        (Permitted::Only(ids), failed) => {
+        (permitted, false) => {
+            // Without a member the list is empty, which selects no history.
+            let query = AgentQuery { permitted, group, ..AgentQuery::default() };
+            let numbers = Some(call.registry().agent_ids(call.reader(), &query)?);
+            Agents { numbers, former: false, failed }
+        }
+        (Permitted::Only(ids), true) => {
             let mut ids = ids.to_vec();
             let mut left = Vec::new();
             for (code, id) in failed {
