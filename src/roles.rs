@@ -79,9 +79,8 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     let notify = Notify::of_environment();
     loop {
         // A restart command re-reads the configuration; that is its purpose.
-        let (settings, who) = agent_settings(file)?;
+        let (settings, _) = agent_settings(file)?;
         let mut agent = Agent::start(&settings, console.clone())?;
-        console.line(&format!("ready: {who}"));
         let watchdog = notify.ready();
         let ended = loop {
             let ended = run_to_end(&mut agent, &notify, &mut stop).await;
@@ -169,7 +168,7 @@ fn agent_settings(file: &Path) -> anyhow::Result<(AgentSettings, String)> {
     config.validate()?;
     folder::expect_no_server(&config.data)?;
     let identity = IdentityFolder::new(&config.data);
-    let Some(who) = identity.load()? else {
+    if identity.load()?.is_none() {
         bail!(
             "{}: not enrolled yet; make a token with `holdfast token` on the server, then run \
              `holdfast enroll --config {} --token TOKEN`",

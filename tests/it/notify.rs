@@ -169,3 +169,31 @@ fn agent_is_ready_before_it_connects_and_shows_refusals() {
     let (code, text) = status(&deployment);
     assert!(code == 1 && text.starts_with("the agent does not run: "), "{text}");
 }
+
+#[test]
+fn removed_agent_is_logged_once_and_says_its_refusal_once() {
+    let deployment = Deployment::new("notify-removed");
+    let (_server, _) = deployment.server();
+    assert_eq!(deployment.enroll("web").0, 0);
+    let agent = deployment.agent();
+    agent.line("connected: ");
+    assert!(agent.printed().iter().all(|line| !line.starts_with("ready")), "not before the answer");
+    let data = deployment.data();
+    let (code, _, error) = run(&["agents", "remove", "1", "--data", data.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(agent.stop(), 0);
+    for _ in 0..3 {
+        let agent = deployment.agent();
+        agent.line_with("refused (status 401)");
+        let printed = agent.printed();
+        let said = printed.iter().filter(|line| line.contains("refused (status")).count();
+        assert_eq!(said, 1, "{printed:#?}");
+        assert_eq!(agent.stop(), 0);
+    }
+    let of = |name: &str| std::fs::read_to_string(deployment.base.join(name)).unwrap();
+    let server = of("server.log");
+    let refused: Vec<_> = server.lines().filter(|line| line.contains("refused: ")).collect();
+    assert_eq!(refused.len(), 1, "{server}");
+    let agent = of("agent.log");
+    assert!(!agent.contains("refused (status"), "said in the log as well: {agent}");
+}

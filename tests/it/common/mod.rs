@@ -102,6 +102,17 @@ impl Running {
         }
     }
 
+    /// Waits for a line of stdout that contains this text, and returns it.
+    pub(crate) fn line_with(&self, text: &str) -> String {
+        let mut found = None;
+        eventually(&format!("a line with {text:?}"), || {
+            let printed = self.printed();
+            found = printed.iter().find(|line| line.contains(text)).cloned();
+            found.as_ref().map(|_| ()).ok_or_else(|| format!("{printed:#?}"))
+        });
+        found.unwrap()
+    }
+
     /// Returns the number of lines printed so far.
     pub(crate) fn lines(&self) -> usize {
         self.lines.0.lock().unwrap().len()

@@ -158,12 +158,12 @@ impl Heartbeats {
                     let _ = self.shared.ended.try_send(EndReason::Restart);
                 }
                 let failures = std::mem::take(&mut self.failures);
+                self.shared.printed_failure.lock().clear();
                 if !self.shared.connected.send_replace(true) {
                     let client = self.shared.syncer.client();
                     let sync::Identity { id, name, server_url, .. } = client.identity();
-                    self.shared
-                        .console
-                        .line(&format!("connected: agent {id} {name} to {server_url}"));
+                    let line = format!("connected: agent {id} {name} to {server_url}");
+                    self.shared.console.line(&line);
                 } else if failures > 0 {
                     self.shared.console.line("the server answers again");
                 }
@@ -182,8 +182,7 @@ impl Heartbeats {
             }
             Err(error) => {
                 if self.failures == 0 {
-                    warn!("heartbeat: {error}");
-                    self.shared.console.line(&format!("no heartbeat: {error}; changes are kept"));
+                    self.shared.print_failure("no heartbeat", &error);
                 }
                 Err(error)
             }

@@ -30,7 +30,7 @@ use queue::QueueError;
 use sync::{CycleReport, SurplusPolicy, SyncError, backoff};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::config::SyncConfig;
 use crate::datasets::DatasetKind;
@@ -117,7 +117,7 @@ struct Reporter {
     held_until: Duration,
     /// Number of consecutive failed passes.
     failures: u32,
-    /// Datasets for which a line was printed since the start.
+    /// Datasets for which a line was printed since the start or the last failure.
     announced: Vec<DatasetKind>,
 }
 
@@ -338,10 +338,9 @@ impl Reporter {
         })
     }
 
-    /// Prints the result of a cycle, if it is the first one of its dataset or sent something.
+    /// Prints the result of a dataset's first cycle after the start or a failure.
     async fn announce(&mut self, kind: DatasetKind, report: &CycleReport) -> Result<(), SyncError> {
-        let announced = self.announced.contains(&kind);
-        if announced && report.sessions == 0 {
+        if self.announced.contains(&kind) {
             return Ok(());
         }
         let status = self.shared.note(queue::Queue::status).await?;
@@ -349,9 +348,7 @@ impl Reporter {
         let items: u64 =
             status.datasets.iter().filter(|d| d.name == dataset).map(|d| d.items - d.pending).sum();
         if items > 0 || report.sessions > 0 {
-            if !announced {
-                self.announced.push(kind);
-            }
+            self.announced.push(kind);
             self.shared.console.line(&format!(
                 "synchronised{}: {items} documents durable ({} sent, {} events)",
                 kind.label(),
@@ -369,12 +366,8 @@ impl Reporter {
             self.shared.queue.note_damage();
         }
         if self.failures == 0 || damaged {
-            if problem.is_transient() {
-                warn!("sync: {problem}");
-            } else {
-                error!("sync: {problem}");
-            }
-            self.shared.console.line(&format!("not synchronised: {problem}; changes are kept"));
+            self.shared.print_failure("not synchronised", problem);
+            self.announced.clear();
         }
         if self.shared.queue.is_damaged() {
             self.shared.rebuild();

@@ -10,7 +10,7 @@ use model::Dataset;
 use parking_lot::Mutex;
 use queue::Queue;
 use service::Console;
-use sync::Syncer;
+use sync::{SyncError, Syncer};
 use telemetry::RealtimeCounters;
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::error;
@@ -120,6 +120,8 @@ pub(crate) struct Shared {
     pub(crate) realtime_counters: RealtimeCounters,
     /// True from the server's first answer on.
     pub(crate) connected: watch::Sender<bool>,
+    /// The failure that was printed since the server's last answer; empty if there is none.
+    pub(crate) printed_failure: Mutex<String>,
 }
 
 /// Returns the wall clock, microseconds since the epoch.
@@ -136,6 +138,15 @@ impl Shared {
         let _ = self.ended.try_send(EndReason::Damaged);
     }
 
+    /// Prints that a request failed, unless another part printed the same since the last answer.
+    pub(crate) fn print_failure(&self, what: &str, problem: &SyncError) {
+        let reason = problem.reason();
+        let before = std::mem::replace(&mut *self.printed_failure.lock(), reason.clone());
+        if before != reason {
+            self.console.line(&format!("{what}: {problem}; changes are kept"));
+        }
+    }
+
     /// Returns the dataset of this kind.
     pub(crate) fn dataset_of(&self, kind: DatasetKind) -> &Dataset {
         match kind {
@@ -148,11 +159,11 @@ impl Shared {
     pub(crate) async fn note<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Queue) -> Result<T, queue::QueueError> + Send + 'static,
-    ) -> Result<T, sync::SyncError> {
+    ) -> Result<T, SyncError> {
         let queue = self.queue.clone();
         match tokio::task::spawn_blocking(move || work(&queue)).await {
             Ok(done) => Ok(done?),
-            Err(_) => Err(sync::SyncError::Stopping),
+            Err(_) => Err(SyncError::Stopping),
         }
     }
 

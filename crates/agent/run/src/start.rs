@@ -130,6 +130,7 @@ impl Start<'_> {
             // A reload follows an answer of the server.
             realtime_counters: RealtimeCounters::default(),
             connected: watch::Sender::new(self.begin == Begin::Reload),
+            printed_failure: Mutex::default(),
         });
         let begin =
             || HostMetrics::open(&settings.folder, &settings.metrics, telemetry_ports(&shared));

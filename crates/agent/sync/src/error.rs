@@ -101,6 +101,23 @@ impl SyncError {
         matches!(self, Self::Busy { word, .. } if word == ROWS_TOO_NEW)
     }
 
+    /// Returns true if the server refuses this agent, whatever it sends.
+    pub fn refuses_agent(&self) -> bool {
+        matches!(self, Self::Refused { status: 401 | 403, .. })
+    }
+
+    /// Returns the text without the URL, if any request of the agent would have failed for the same
+    /// reason.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Unreachable { cause, .. } => cause.clone(),
+            Self::Refused { word, detail, .. } if self.refuses_agent() => {
+                format!("{word}: {detail}")
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// Returns true if the server refused the certificate of this request.
     pub(crate) fn refuses_certificate(&self) -> bool {
         match self {
@@ -150,5 +167,22 @@ impl SyncError {
             Self::Busy { retry_after, .. } => *retry_after,
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_of_the_agent_has_one_reason_at_every_route() {
+        let refused = |url: &str, status| SyncError::Refused {
+            url: url.to_owned(),
+            status,
+            word: "identity_cloned".into(),
+            detail: "in use elsewhere".into(),
+        };
+        assert_eq!(refused("/control", 403).reason(), refused("/stateful", 403).reason());
+        assert_ne!(refused("/control", 400).reason(), refused("/stateful", 400).reason());
     }
 }

@@ -350,9 +350,10 @@ impl HostMetrics {
     }
 }
 
-/// Logs that the server accepted nothing, with the number of failures after the first one.
+/// Logs that the server accepted nothing, with the number of failures after the first one. An agent
+/// that is refused says so once, at its heartbeat.
 fn report(failures: u32, problem: &SyncError) {
-    if failures == 0 {
+    if failures == 0 && !problem.refuses_agent() {
         warn!("metrics are kept until the server accepts them: {problem}");
     } else {
         debug!(failures, "metrics are still kept: {problem}");

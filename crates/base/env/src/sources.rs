@@ -1,5 +1,5 @@
 //! Failures per source address: sources that fail too often are blocked, and log lines about them
-//! are limited. No I/O.
+//! and about equal occurrences are limited. No I/O.
 //!
 //! The n-th failure blocks the source. The failures are forgotten and the block ends a fixed time
 //! after the *first* failure (`docs/reference/wire.md`, "API: failed logins"). IPv6 sources are
@@ -99,6 +99,41 @@ impl LogLimit {
     }
 }
 
+/// Time after which a repeated occurrence is logged again.
+const REPEATS_TIME: Duration = Duration::from_hours(1);
+/// Occurrences that are remembered.
+const REPEATS_MAX: usize = 4_096;
+
+/// Logs the first of equal occurrences, and then one line an hour with their number.
+#[derive(Debug, Default)]
+pub struct RepeatLog {
+    /// Time of the last line and occurrences since, by what makes them equal.
+    repeats: HashMap<Vec<u8>, (Duration, u64)>,
+}
+
+impl RepeatLog {
+    /// Counts an occurrence at `now`. Returns the number of equal ones that were suppressed since the
+    /// last line if a line may be logged, and else `None`. Of more than 4,096 different ones, the one
+    /// whose line is the oldest is forgotten.
+    pub fn line(&mut self, key: Vec<u8>, now: Duration) -> Option<u64> {
+        if let Some((logged, suppressed)) = self.repeats.get_mut(&key) {
+            if now < *logged + REPEATS_TIME {
+                *suppressed += 1;
+                return None;
+            }
+            *logged = now;
+            return Some(std::mem::take(suppressed));
+        }
+        if self.repeats.len() >= REPEATS_MAX {
+            let oldest = self.repeats.iter().min_by_key(|(_, (logged, _))| *logged);
+            let oldest = oldest.map(|(key, _)| key.clone());
+            oldest.map(|key| self.repeats.remove(&key));
+        }
+        self.repeats.insert(key, (now, 0));
+        Some(0)
+    }
+}
+
 /// Returns the network of one host: an IPv6 host has a /64 to choose addresses from.
 pub fn network(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
@@ -154,6 +189,24 @@ mod tests {
         assert_eq!(attempts.sources.len(), 100);
         let newest = IpAddr::V4((100_u32 + 9).into());
         assert!(attempts.blocked(newest, at(100)).is_some());
+    }
+
+    #[test]
+    fn repeated_occurrence_is_logged_once_and_counted_each_hour() {
+        let mut log = RepeatLog::default();
+        let key = |text: &str| text.as_bytes().to_vec();
+        assert_eq!(log.line(key("a"), at(0)), Some(0));
+        assert_eq!(log.line(key("b"), at(0)), Some(0), "another one has a line of its own");
+        for minute in 1..60 {
+            assert_eq!(log.line(key("a"), at(60 * minute)), None);
+        }
+        assert_eq!(log.line(key("a"), at(3_600)), Some(59));
+        assert_eq!(log.line(key("a"), at(3_660)), None);
+        for n in 0..REPEATS_MAX {
+            log.line(key(&format!("more {n}")), at(3_700));
+        }
+        assert_eq!(log.repeats.len(), REPEATS_MAX);
+        assert_eq!(log.line(key("b"), at(3_700)), Some(0), "the oldest is forgotten");
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub(crate) struct Refusal {
     pub(crate) close: bool,
 }
 
+/// Error word while it is not known which of two holders of a certificate is the agent.
+pub(crate) const IN_DOUBT: &str = "identity_in_doubt";
+
 /// Seconds after which a temporary failure is worth a retry.
 const RETRY_SECONDS: u64 = 5;
 
@@ -47,6 +50,12 @@ impl Refusal {
 
     pub(crate) fn internal(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+    }
+
+    /// Returns true if the sender is refused, whatever it sends.
+    pub(crate) fn is_of_sender(&self) -> bool {
+        matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+            || self.error == IN_DOUBT
     }
 
     /// Closes the connection after the answer, because the body was not read.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use axum::http::HeaderMap;
 use commit::Commit;
 use env::budget::ExceededLimit;
-use env::sources::LogLimit;
+use env::sources::{LogLimit, RepeatLog};
 use link::Limits;
 use model::AgentId;
 use parking_lot::Mutex;
@@ -42,6 +42,8 @@ pub(crate) struct App {
     pub(crate) silence: Silence,
     /// Limits the log lines about refused requests.
     pub(crate) refusals: Mutex<LogLimit>,
+    /// Limits the log lines about agents that are refused for the same reason again and again.
+    pub(crate) refused_agents: Mutex<RepeatLog>,
     /// The store's name, sent in every answer to agents.
     pub(crate) store: String,
 }
@@ -60,6 +62,13 @@ impl App {
     /// this source may be logged now. `None` is this machine.
     pub(crate) fn refusal_line(&self, source: Option<IpAddr>) -> Option<u64> {
         self.refusals.lock().line(source, self.options.clock.monotonic())
+    }
+
+    /// As [`App::refusal_line`], for the holder of a certificate that is refused as this agent: one
+    /// line for each certificate and reason, then a count each hour.
+    pub(crate) fn refused_agent_line(&self, certificate: &[u8], refusal: &Refusal) -> Option<u64> {
+        let key = [certificate, refusal.error.as_bytes()].concat();
+        self.refused_agents.lock().line(key, self.options.clock.monotonic())
     }
 
     /// Returns the limits of a session.

@@ -51,6 +51,14 @@ impl Peer {
         }
     }
 
+    /// Returns the certificate that the peer has shown.
+    pub(crate) fn certificate(&self) -> Option<&Arc<[u8]>> {
+        match &self.origin {
+            Origin::Tls { certificate, .. } => certificate.as_ref(),
+            Origin::Unix { .. } => None,
+        }
+    }
+
     /// Refuses a caller that is not local.
     pub(crate) fn local_only(&self) -> Result<(), Refusal> {
         match self.origin {

@@ -11,7 +11,7 @@ use link::{HEADER_INSTANCE, Instance};
 use model::{AgentEvent, AgentId, Coverage, CoverageKind, EventBody, Record};
 use tracing::warn;
 
-use crate::answer::Refusal;
+use crate::answer::{IN_DOUBT, Refusal};
 use crate::app::App;
 use crate::identity::{Caller, Origin, Peer};
 use crate::leases::{Claim, CloneFound, Decision, LeaseClaimant};
@@ -111,6 +111,12 @@ impl App {
             describe(&found.holder),
             describe(&found.refused)
         );
+        let Caller { agent, .. } = *caller;
+        let name = self.registry.agent(agent).map(|a| a.name).unwrap_or_default();
+        // A clone is found once, but a program may pretend to be many.
+        if self.refusal_line(None).is_some() {
+            warn!(%agent, name, "{detail}");
+        }
         self.record_copy(caller, clone_id(found), detail);
     }
 
@@ -123,15 +129,10 @@ impl App {
         self.record_copy(caller, format!("cloned-nameless-{address}"), detail);
     }
 
-    /// Logs a copied identity and submits the event of its agent, without waiting for it.
+    /// Submits the event of a copied identity, without waiting for it.
     fn record_copy(self: &Arc<Self>, caller: &Caller, id: String, detail: String) {
         let Caller { agent, incarnation, .. } = *caller;
-        let name = self.registry.agent(agent).map(|a| a.name).unwrap_or_default();
         let now_us = self.options.clock.guarded_us();
-        let line = self.refusal_line(None);
-        if line.is_some() {
-            warn!(%agent, name, "{detail}");
-        }
         let event = EventBody::of_coverage(Coverage {
             kind: CoverageKind::IdentityCloned,
             path: String::new(),
@@ -165,7 +166,7 @@ fn in_doubt(wait: Duration) -> Refusal {
     let detail = "another instance of this agent is connected: retry when it has stopped, or \
                   enrol this machine again";
     let busy = Refusal::busy(detail, wait.as_secs().max(1));
-    Refusal { error: "identity_in_doubt", ..busy }.closing()
+    Refusal { error: IN_DOUBT, ..busy }.closing()
 }
 
 fn cloned(agent: AgentId, holder: &LeaseClaimant) -> Refusal {

@@ -99,6 +99,7 @@ async fn metrics(
 /// Checks, limits, counts and logs every request.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>();
+    let certificate = peer.and_then(Peer::certificate).cloned();
     let (source, peer) = (peer.and_then(Peer::ip), peer.map(Peer::name).unwrap_or_default());
     let method = request.method().clone();
     let target = request.uri().path().to_owned();
@@ -114,9 +115,15 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         let detail = show_terminal(refusal.detail.as_bytes());
         let error = refusal.error;
         let status = status.as_u16();
+        let line = || match &certificate {
+            Some(certificate) if refusal.is_of_sender() => {
+                app.refused_agent_line(certificate, refusal)
+            }
+            _ => app.refusal_line(source),
+        };
         if matches!(status, 404 | 405) {
             debug!(peer, %method, target, status, error, "refused: {detail}");
-        } else if let Some(suppressed) = app.refusal_line(source) {
+        } else if let Some(suppressed) = line() {
             warn!(peer, %method, target, status, error, not_logged_before = suppressed,
                 "refused: {detail}");
         }

@@ -70,6 +70,7 @@ impl Sessions {
             leases: Leases::default(),
             silence,
             refusals: parking_lot::Mutex::default(),
+            refused_agents: parking_lot::Mutex::default(),
             store: state.store_id(),
             options,
             commit,
