@@ -38,7 +38,7 @@ const EXIT_ERROR: u8 = 2;
 const EXIT_FAILED: u8 = 3;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| cli::without_variables(error).exit());
     // Set the default provider for TLS clients. The call fails only if it is already set.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // Files that this program writes are not readable by other users.
@@ -160,7 +160,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         }
         Command::Journal(JournalCommand::Promote(args)) => follow::promote(&args)?,
         Command::Journal(JournalCommand::Dump { journal, from, limit }) => {
-            inspect::journal::dump(&journal, from, limit)?;
+            inspect::journal::dump(&journal, from, limit.into())?;
         }
         Command::Journal(JournalCommand::Repair(args)) => return inspect::journal::repair(&args),
         Command::Completions { shell } => manual::completions(shell)?,

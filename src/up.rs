@@ -44,12 +44,15 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     print_started(&console, &started, &data)?;
     let watchdog = notify.ready();
     let folder = DataFolder::new(&data);
+    // Opened before the agent runs, so that the first change is printed.
+    let feed = client::ChangeFeed::open(&folder.socket()).await;
     let exits = args.failure.exit_on_failure || notify.is_connected();
     let (ended, failed) = tokio::select! {
         ended = local_agent(&args, &server, &started, rules, (&folder, &console), &mut stop) => {
             (ended, Ok(()))
         }
         failed = server.failed(exits) => (Ok(()), Err(failed)),
+        () = print_changes(feed, &console) => (Ok(()), Ok(())),
     };
     notify.stopping();
     console.line("stopping");
@@ -58,6 +61,17 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     ended.and(stopped)?;
     console.line("stopped");
     Ok(())
+}
+
+/// Prints the changes that arrive, for as long as the server runs.
+async fn print_changes(feed: anyhow::Result<client::ChangeFeed>, console: &Console) {
+    match feed {
+        Ok(feed) => feed.print(console).await,
+        Err(error) => {
+            tracing::warn!("changes are not printed: {error:#}");
+            std::future::pending().await
+        }
+    }
 }
 
 /// Returns the rules to watch.

@@ -16,7 +16,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn scan_interval(text: &str) -> Result<Duration, String> {
-    let interval = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    let interval = client::duration(text)?;
     within("--scan-interval", &interval, &INTERVAL_MIN, &INTERVAL_MAX)
         .map_err(|e| e.to_string())?;
     Ok(interval)
@@ -128,10 +128,10 @@ pub(crate) struct TokenArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
     /// Number of agents that may enrol with it.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = client::whole::<1, { u32::MAX }>)]
     pub(crate) uses: u32,
     /// Time until it expires.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = client::duration)]
     pub(crate) ttl: Duration,
     /// Remove agents that enrolled with it once they are silent for this long, without an alert: for
     /// machines that a cloud makes and ends. What they reported stays.

@@ -20,8 +20,8 @@ pub(crate) enum JournalCommand {
         #[arg(long, default_value_t = 1)]
         from: u64,
         /// Most records to print.
-        #[arg(long, default_value_t = 1000)]
-        limit: u64,
+        #[arg(long, default_value_t = 1000, value_parser = client::whole::<0, { u32::MAX }>)]
+        limit: u32,
     },
     /// Cut a damaged journal after its last intact record and print what is lost. The original
     /// segments are kept next to it.

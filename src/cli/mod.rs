@@ -10,7 +10,7 @@ mod series;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use client::FleetCommand;
 use inspect::QueueCommand;
 
@@ -39,6 +39,19 @@ pub(crate) struct Cli {
     pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Returns the error of a command line as it is without environment variables. With them, clap lists
+/// each option that has a variable in the usage line, as if it were required.
+pub(crate) fn without_variables(error: clap::Error) -> clap::Error {
+    fn strip(command: clap::Command) -> clap::Command {
+        command.mut_args(|arg| arg.env(None::<&str>)).mut_subcommands(strip)
+    }
+    match strip(Cli::command()).try_get_matches_from(std::env::args_os()) {
+        // Help stays as it is: it names the variables.
+        Err(plain) if plain.kind() == error.kind() && error.use_stderr() => plain,
+        _ => error,
+    }
 }
 
 /// Format of log lines.

@@ -75,7 +75,7 @@ pub(crate) struct SeriesServeArgs {
     #[arg(long, value_name = "BYTES")]
     pub(crate) size_max: Option<Bytes>,
     /// Age above which samples are deleted, for example 90days.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = client::duration)]
     pub(crate) age_max: Option<Duration>,
     #[command(flatten)]
     pub(crate) ports: SeriesPortArgs,
@@ -103,13 +103,13 @@ pub(crate) struct SeriesBenchArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Number of row series.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1000, value_parser = client::whole::<1, 1_000_000>)]
     pub(crate) series: u32,
     /// Number of metrics of each row series.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) metrics: u16,
     /// Number of rows of each row series.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1000, value_parser = client::whole::<1, 1_000_000>)]
     pub(crate) rows: u32,
     /// When the log is persisted.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "always,interval,off")]

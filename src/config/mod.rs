@@ -165,7 +165,7 @@ mod tests {
             ["20", "1MiB", "3GiB", "1025"]
         );
         for text in ["365days", "20GiB"] {
-            assert!(text.parse::<Bytes>().is_ok() || humantime::parse_duration(text).is_ok());
+            assert!(text.parse::<Bytes>().is_ok() || client::duration(text).is_ok());
         }
     }
 

@@ -14,7 +14,7 @@ struct Fleet {
     base: PathBuf,
     data: String,
     url: String,
-    _up: Running,
+    up: Running,
 }
 
 impl Fleet {
@@ -43,7 +43,7 @@ impl Fleet {
         up.line("synchronised: ");
         up.line("synchronised packages: ");
         let url = url.strip_prefix("ready: ").unwrap_or(&url).to_owned();
-        Self { base, data, url, _up: up }
+        Self { base, data, url, up }
     }
 
     fn tree(&self, name: &str) -> String {
@@ -92,7 +92,7 @@ fn agents_groups_and_commands_are_managed_by_name() {
     assert_eq!(fleet.json("agents show 1")[0]["last_scan"]["end"].as_str().unwrap().len(), 20);
 
     assert_eq!(fleet.run("groups create web"), "created: group web\n");
-    assert_eq!(fleet.run(&format!("groups add web {name}")), "added: 001\n");
+    assert_eq!(fleet.run(&format!("groups add web {name}")), format!("added: {name}\n"));
     assert!(fleet.run("groups").contains("web      1"));
     assert_eq!(fleet.json("groups show web")[0]["name"], name);
     let file = fleet.base.join("web.toml");
@@ -106,7 +106,8 @@ fn agents_groups_and_commands_are_managed_by_name() {
     assert!(fleet.refused("groups delete all").contains("not the name of a group"));
 
     let out = fleet.run("rescan --group web --wait");
-    assert!(out.contains("for 1 agent(s)\n") && out.contains("001    acknowledged"), "{out}");
+    assert!(out.contains("for 1 agent(s)\n") && out.contains(&format!("001    {name}")), "{out}");
+    assert!(out.contains("acknowledged"), "{out}");
     let command = fleet.json("commands")[0]["id"].to_string();
     assert_eq!(fleet.json(&format!("commands {command}"))[0]["state"], "acknowledged");
     // The agent is not active while it starts again with the configuration of its group.
@@ -117,14 +118,14 @@ fn agents_groups_and_commands_are_managed_by_name() {
         if taken { Ok(()) } else { Err(error) }
     });
 
-    assert_eq!(fleet.run(&format!("groups remove web {name}")), "removed: 001\n");
+    assert_eq!(fleet.run(&format!("groups remove web {name}")), format!("removed: {name}\n"));
     assert_eq!(fleet.run("groups delete web"), "deleted: web\n");
     assert!(fleet.refused("rescan nobody").contains("no agent of this name"));
     assert!(fleet.refused("files nobody").contains("no agent of this name"));
     assert!(fleet.refused("files 77").contains("077: agent does not exist"));
     assert!(fleet.refused("packages 77").contains("077: agent does not exist"));
     let removed = fleet.run(&format!("agents remove {name}"));
-    assert_eq!(removed, "removed, their history is kept: 001\n");
+    assert_eq!(removed, format!("removed, their history is kept: {name}\n"));
     assert!(fleet.json("agents").is_empty());
 }
 
@@ -165,6 +166,86 @@ fn files_packages_rules_and_audit_are_printed() {
     let audit = fleet.json("audit --limit 2");
     let actions: Vec<_> = audit.iter().map(|row| row["action"].as_str().unwrap()).collect();
     assert_eq!(actions, ["rules:delete", "rules:update"], "newest last");
+}
+
+#[test]
+fn history_is_selected_by_agent_group_writer_and_time() {
+    let fleet = Fleet::start("everyday-history");
+    let name = fleet.json("agents")[0]["name"].as_str().unwrap().to_owned();
+    fleet.run("groups create web");
+    fleet.run("groups create none");
+    fleet.run("groups add web 1");
+    let file = fleet.tree("etc/passwd");
+    fs::write(&file, "changed content").unwrap();
+    eventually("the agent scans", || match fleet.run_with("rescan 1 --wait", &[]) {
+        (0, ..) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    // The program prints the change as the command does.
+    let printed = fleet.up.line_with(&format!(" {name} modified {file} ("));
+    eventually("the change is listed", || {
+        let found = fleet.run("changes");
+        if found.contains(&printed) { Ok(()) } else { Err(format!("{printed}: {found}")) }
+    });
+    for (words, count) in [
+        ("--group web", 1),
+        ("--group none", 0),
+        ("--since 2026-01-01", 1),
+        ("--until 2026-01-01", 0),
+        ("--since 1h --until 2099-12-31T23:00:00Z", 1),
+        ("--user no-such-user", 0),
+        ("--process no-such-program", 0),
+    ] {
+        let words = format!("changes --path {file} {words}");
+        assert_eq!(fleet.json(&words).len(), count, "{words}");
+    }
+    assert!(fleet.refused("changes --group nowhere").contains("`holdfast groups` lists"));
+    assert!(fleet.refused("changes --follow --until 1h").contains("cannot be used with"));
+    fleet.run("coverage --open --group web --since 2026-01-01");
+    assert_eq!(fleet.json("coverage --until 2026-01-01").len(), 0);
+}
+
+#[test]
+fn refusals_are_in_the_words_of_the_command_line() {
+    let fleet = Fleet::start("everyday-words");
+    for (words, expected) in [
+        ("agents remove 999", "999: agent does not exist: `holdfast agents` lists the agents"),
+        ("agents remove 99999999999", "99999999999: agent does not exist"),
+        ("agents show web*", "web*: the server has no agent of this name; name one agent"),
+        ("users delete admin", "admin: the user belongs to the program"),
+        ("users grant admin administrator", "administrator: "),
+        ("groups show nowhere", "`holdfast groups` lists the groups"),
+        ("rules show none.yml", "none.yml: no such rules file: `holdfast rules` lists"),
+        ("files 1 --hash zz", "64 of SHA-256, 40 of SHA-1 or 32 of MD5"),
+        ("agents --limit abc", "not a whole number of 1 or more"),
+        ("changes --limit 0", "not a whole number from 1 to 100000"),
+        ("token --ttl forever", "write a number with a unit, such as 30s"),
+        ("up --scan-interval abc", "write a number with a unit, such as 30s"),
+        ("changes --since yesterday", "a day such as 2026-01-31"),
+    ] {
+        let error = fleet.refused(words);
+        assert!(error.contains(expected), "{words}: {error}");
+        assert!(!error.contains("GET /"), "{words}: {error}");
+    }
+    let (code, _, error) = fleet.run_with("agents remove", &[("HOLDFAST_CA", "ca.pem")]);
+    assert!(code == 2 && error.contains("Usage: holdfast agents remove <AGENT>..."), "{error}");
+    let shown = fleet.run("agents show 000");
+    assert!(shown.contains("last heard: -\n"), "{shown}");
+}
+
+#[test]
+fn unknown_number_fails_alone() {
+    let fleet = Fleet::start("everyday-unknown");
+    let (code, out, error) = fleet.run_with("packages 1 77", &[]);
+    assert!(code == 2 && out.contains("two") && error.contains("077: agent does not"), "{error}");
+    fleet.run("users create alice");
+    let (code, out, error) = fleet.run_with("users grant alice readonly 999", &[]);
+    assert_eq!((code, out.as_str()), (2, "granted: readonly for user alice\n"), "{error}");
+    assert!(error.contains("999: role does not exist: `holdfast users roles` lists"), "{error}");
+    let (code, out, error) = fleet.run_with("users delete 999 alice", &[]);
+    assert_eq!((code, out.as_str()), (2, "deleted: user alice\n"), "{error}");
+    let (code, out, error) = fleet.run_with("groups add default 77 99999999999", &[]);
+    assert!(code == 2 && out.is_empty() && error.contains("2 of 2 failed"), "{error}");
 }
 
 #[test]

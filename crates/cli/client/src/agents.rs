@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use reqwest::Method;
 
-use crate::answer::{at, items, text};
+use crate::answer::{at, fail_with, items, text};
 use crate::arguments::{ActArgs, ListArgs};
 use crate::connect::DataArg;
 use crate::{names, table};
@@ -148,6 +148,10 @@ async fn show(args: &AgentArgs) -> anyhow::Result<()> {
     if let Some(fields) = agent.as_object_mut() {
         fields.insert("last_scan".into(), at(&scan, "/data/affected_items/0").clone());
         fields.insert("watch".into(), watch);
+        if number == names::SERVER && !args.act.json {
+            // The API has a time in the far future there: the server does not report to itself.
+            fields.remove("lastKeepAlive");
+        }
     }
     let fields = [
         ("id", "/id"),
@@ -188,13 +192,17 @@ async fn show(args: &AgentArgs) -> anyhow::Result<()> {
 
 async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let client = args.act.connect.client()?;
+    let names = names::agents(&client, &args.agent).await?;
+    if names.given.is_empty() {
+        return fail_with(names.unknown);
+    }
     let query = [
-        ("agents_list", names::agents(&client, &args.agent).await?),
+        ("agents_list", names.numbers()),
         ("status", "all".to_owned()),
         // The default of the operation spares agents that were heard within the last 7 days.
         ("older_than", "0s".to_owned()),
         ("purge", args.purge.to_string()),
     ];
     let answer = client.send(client.request(Method::DELETE, &["agents"], &query)?).await?;
-    args.act.report(&answer, "removed, their history is kept")
+    args.act.report_of(&answer, "removed, their history is kept", &names)
 }

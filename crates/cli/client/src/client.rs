@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use reqwest::{Certificate, Method, RequestBuilder, StatusCode, Url};
+use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 
-use crate::answer::{at, expect_all, items, with_remedy};
+use crate::answer::{GivenNames, at, fail_with, failures, items, with_remedy};
 use crate::connect::TOKEN;
 use crate::owner::HeldSocket;
 
@@ -43,6 +43,16 @@ pub(crate) fn is_final(error: &anyhow::Error) -> bool {
 
 /// Parameters of a request.
 pub(crate) type Query<'a> = [(&'a str, String)];
+
+/// The items of a list.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) items: Vec<Value>,
+    /// Number of items that the server has.
+    pub(crate) total: u64,
+    /// Lines about named objects that failed; the items are those of the others.
+    pub(crate) failures: Vec<String>,
+}
 
 /// A client of one server.
 pub struct Client {
@@ -173,36 +183,52 @@ impl Client {
             .with_context(|| format!("{}: the answer is not that of a Holdfast server", self.place))
     }
 
-    /// Sends a request and returns the answer as it is.
-    pub(crate) async fn send_for_text(&self, request: RequestBuilder) -> anyhow::Result<String> {
+    /// Sends a request and returns the answer before its body is read.
+    pub(crate) async fn stream(&self, request: RequestBuilder) -> anyhow::Result<Response> {
         let answer = request.send().await.map_err(|e| self.unanswered(&e))?;
-        let status = answer.status();
-        let body = answer.text().await.map_err(|e| self.unanswered(&e))?;
-        if status.is_success() { Ok(body) } else { Err(self.refused(status, &body)) }
+        match answer.status() {
+            status if status.is_success() => Ok(answer),
+            status => Err(self.refused(status, &answer.text().await.unwrap_or_default())),
+        }
     }
 
-    /// Returns up to `limit` items of a list, and the number of all.
+    /// Sends a request and returns the answer as it is.
+    pub(crate) async fn send_for_text(&self, request: RequestBuilder) -> anyhow::Result<String> {
+        let answer = self.stream(request).await?;
+        answer.text().await.map_err(|e| self.unanswered(&e))
+    }
+
+    /// Returns up to `limit` items of a list.
+    ///
+    /// # Errors
+    /// If the server refuses, or returns no item and says why.
     pub(crate) async fn list(
         &self,
         path: &[&str],
         query: &Query<'_>,
         limit: usize,
-    ) -> anyhow::Result<(Vec<Value>, u64)> {
-        let mut found: Vec<Value> = Vec::new();
+    ) -> anyhow::Result<Listed> {
+        let mut listed = Listed::default();
+        let found = &mut listed.items;
         loop {
             let page = (limit - found.len()).min(PAGE_ITEMS);
             let mut query = query.to_vec();
             query.extend([("limit", page.to_string()), ("offset", found.len().to_string())]);
             let answer = self.get(path, &query).await?;
-            expect_all(&answer)?;
-            let total = at(&answer, "/data/total_affected_items").as_u64().unwrap_or_default();
+            // Each page names the same failures.
+            listed.failures = failures(&answer, &GivenNames::default());
+            listed.total = at(&answer, "/data/total_affected_items").as_u64().unwrap_or_default();
             let got = items(&answer);
             let is_last = got.len() < page;
             found.extend(got);
-            if is_last || found.len() >= limit || found.len() as u64 >= total {
-                return Ok((found, total));
+            if is_last || found.len() >= limit || found.len() as u64 >= listed.total {
+                break;
             }
         }
+        if listed.items.is_empty() {
+            fail_with(std::mem::take(&mut listed.failures))?;
+        }
+        Ok(listed)
     }
 
     fn refused(&self, status: StatusCode, body: &str) -> anyhow::Error {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use service::Console;
 use service::Stop;
 
-use crate::answer::{at, expect_all, items, text};
+use crate::answer::{at, expect_all_of, fail_with, items, text};
 use crate::arguments::{ActArgs, ListArgs};
 use crate::client::{Client, is_final};
 use crate::{names, table};
@@ -45,10 +45,9 @@ pub struct TargetArgs {
 pub(crate) async fn give_command(args: &TargetArgs, kind: &str) -> anyhow::Result<()> {
     let client = args.act.connect.client()?;
     let path: &[&str] = if kind == "rescan" { &["syscheck"] } else { &["agents", "restart"] };
-    let mut agents = Vec::with_capacity(args.agent.len());
-    for agent in &args.agent {
-        agents.push(names::agent(&client, agent).await?);
-    }
+    let mut names = names::agents(&client, &args.agent).await?;
+    let mut failed = fail_with(std::mem::take(&mut names.unknown)).err();
+    let mut agents: Vec<String> = names.given.iter().map(|(number, _)| number.clone()).collect();
     if let Some(group) = &args.group {
         agents = active_agents(&client, group).await?;
     }
@@ -59,11 +58,10 @@ pub(crate) async fn give_command(args: &TargetArgs, kind: &str) -> anyhow::Resul
     if args.all {
         requests.push(Vec::new());
     }
-    let mut failed = None;
     let mut given = Vec::new();
     for query in requests {
         let answer = client.put(path, &query).await?;
-        failed = expect_all(&answer).err().or(failed);
+        failed = expect_all_of(&answer, &names).err().or(failed);
         let count = at(&answer, "/data/total_affected_items").as_u64().unwrap_or_default();
         let Some(command) = at(&answer, "/data/command").as_u64() else { continue };
         given.push(command);
@@ -85,7 +83,7 @@ pub(crate) async fn give_command(args: &TargetArgs, kind: &str) -> anyhow::Resul
 /// Returns the numbers of the active agents of a group.
 async fn active_agents(client: &Client, group: &str) -> anyhow::Result<Vec<String>> {
     let query = [("status", "active".to_owned()), ("select", "id".to_owned())];
-    let (found, _) = client.list(&["groups", group, "agents"], &query, usize::MAX).await?;
+    let found = client.list(&["groups", group, "agents"], &query, usize::MAX).await?.items;
     Ok(found.iter().filter_map(|item| at(item, "/id").as_str()).map(str::to_owned).collect())
 }
 
@@ -180,6 +178,23 @@ fn outcomes(counts: &Value) -> String {
     some.map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ")
 }
 
+/// Adds the names of the agents to outcomes. A removed agent has none, and a caller may be allowed to
+/// read outcomes alone.
+async fn add_names(client: &Client, outcomes: &mut [Value]) {
+    let query = [("select", "id,name".to_owned())];
+    let agents = client.list(&["agents"], &query, usize::MAX).await.unwrap_or_default().items;
+    let names: BTreeMap<&str, &Value> = agents
+        .iter()
+        .filter_map(|agent| Some((at(agent, "/id").as_str()?, at(agent, "/name"))))
+        .collect();
+    for outcome in outcomes {
+        let name = at(outcome, "/agent").as_str().and_then(|id| names.get(id).copied()).cloned();
+        if let (Some(name), Some(fields)) = (name, outcome.as_object_mut()) {
+            fields.insert("name".into(), name);
+        }
+    }
+}
+
 async fn print_outcomes(
     client: &Client,
     command: u64,
@@ -188,7 +203,10 @@ async fn print_outcomes(
 ) -> anyhow::Result<()> {
     let query = [("limit", limit.min(OUTCOMES_MAX).to_string())];
     let answer = client.get(&["commands", &command.to_string()], &query).await?;
-    let found = at(&answer, "/data/outcomes").as_array().cloned().unwrap_or_default();
+    let mut found = at(&answer, "/data/outcomes").as_array().cloned().unwrap_or_default();
+    if !json && !found.is_empty() {
+        add_names(client, &mut found).await;
+    }
     let total = at(&answer, "/data/command/counts/total").as_u64().unwrap_or_default();
     table::print(
         json,
@@ -196,6 +214,7 @@ async fn print_outcomes(
         total,
         &[
             ("agent", |item| text(at(item, "/agent"))),
+            ("name", |item| text(at(item, "/name"))),
             ("outcome", |item| text(at(item, "/state"))),
             ("time", |item| text(at(item, "/time"))),
             ("detail", |item| text(at(item, "/detail"))),

@@ -4,9 +4,9 @@ use anyhow::bail;
 use clap::Args;
 use serde_json::Value;
 
-use crate::answer::{at, text};
+use crate::answer::{at, fail_with, text};
 use crate::arguments::ListArgs;
-use crate::changes::is_within;
+use crate::history::is_within;
 use crate::{names, table};
 
 /// Digits of a digest in a table; `--json` prints all of them.
@@ -25,10 +25,19 @@ pub struct FilesArgs {
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
     /// Only files with this digest (SHA-256, SHA-1 or MD5).
-    #[arg(long, value_name = "DIGEST")]
+    #[arg(long, value_name = "DIGEST", value_parser = digest)]
     hash: Option<String>,
     #[command(flatten)]
     list: ListArgs,
+}
+
+/// Returns a digest in lower case.
+fn digest(text: &str) -> Result<String, String> {
+    let is_digest =
+        [32, 40, 64].contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_digest.then(|| text.to_ascii_lowercase()).ok_or_else(|| {
+        "give all hexadecimal digits: 64 of SHA-256, 40 of SHA-1 or 32 of MD5".into()
+    })
 }
 
 pub(crate) async fn files(args: &FilesArgs) -> anyhow::Result<()> {
@@ -44,11 +53,11 @@ pub(crate) async fn files(args: &FilesArgs) -> anyhow::Result<()> {
     let query: Vec<_> = given.into_iter().filter_map(|(name, v)| Some((name, v?))).collect();
     // The API selects by the beginning of the text: /etc2 begins with /etc.
     let all = if path.is_some() { usize::MAX } else { args.list.limit() };
-    let (mut within, total) = client.list(&["syscheck", &agent], &query, all).await?;
-    let listed = within.len();
-    within.retain(|item| is_within(at(item, "/file"), path));
-    let total = total.saturating_sub((listed - within.len()) as u64);
-    within.truncate(args.list.limit());
+    let mut listed = client.list(&["syscheck", &agent], &query, all).await?;
+    let found = listed.items.len();
+    listed.items.retain(|item| is_within(at(item, "/file"), path));
+    listed.total = listed.total.saturating_sub((found - listed.items.len()) as u64);
+    listed.items.truncate(args.list.limit());
     let columns: &[table::Column] = &[
         ("path", |item| text(at(item, "/file"))),
         ("type", |item| text(at(item, "/type"))),
@@ -58,8 +67,7 @@ pub(crate) async fn files(args: &FilesArgs) -> anyhow::Result<()> {
         ("modified", |item| text(at(item, "/mtime"))),
         ("sha256", |item| text(at(item, "/sha256")).chars().take(DIGEST_DIGITS).collect()),
     ];
-    args.list.print_items(&within, total, columns);
-    Ok(())
+    args.list.print_listed(listed, columns)
 }
 
 /// Formats user and group, by name if they are known.
@@ -90,12 +98,15 @@ pub struct PackagesArgs {
 pub(crate) async fn packages(args: &PackagesArgs) -> anyhow::Result<()> {
     let client = args.list.connect.client()?;
     let agents = names::agents(&client, &args.agent).await?;
+    if agents.given.is_empty() && !args.agent.is_empty() {
+        return fail_with(agents.unknown);
+    }
     if args.name.as_ref().is_some_and(|name| name.contains('"')) {
         bail!("--name: the name of a package has no quotation mark");
     }
     let quoted = |name: &String| format!("name=\"{name}\"");
     let given = [
-        ("agents_list", Some(agents).filter(|some| !some.is_empty())),
+        ("agents_list", Some(agents.numbers()).filter(|some| !some.is_empty())),
         ("q", args.name.as_ref().map(quoted)),
         ("search", args.search.clone()),
     ];
@@ -108,5 +119,8 @@ pub(crate) async fn packages(args: &PackagesArgs) -> anyhow::Result<()> {
         ("architecture", |item| text(at(item, "/document/package/architecture"))),
         ("installed", |item| text(at(item, "/document/package/installed"))),
     ];
-    args.list.print(&client, &["states", "inventory-packages"], &query, columns).await
+    let path = ["states", "inventory-packages"];
+    let mut listed = client.list(&path, &query, args.list.limit()).await?;
+    listed.failures.extend(agents.unknown);
+    args.list.print_listed(listed, columns)
 }

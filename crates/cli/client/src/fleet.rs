@@ -6,19 +6,24 @@ use crate::agents::AgentsArgs;
 use crate::audit::AuditArgs;
 use crate::changes::ChangesArgs;
 use crate::commands::{CommandsArgs, TargetArgs};
+use crate::coverage::CoverageArgs;
 use crate::files::{FilesArgs, PackagesArgs};
 use crate::groups::GroupsArgs;
 use crate::login::LoginArgs;
 use crate::rules::RulesArgs;
 use crate::users::UsersArgs;
-use crate::{agents, audit, changes, commands, files, groups, login, rules, users};
+use crate::{agents, audit, changes, commands, coverage, files, groups, login, rules, users};
 
 /// Everyday commands on a running server.
 #[derive(Debug, Subcommand)]
 pub enum FleetCommand {
     /// Print the history of changes, newest last.
-    #[command(after_help = "Example:\n  holdfast changes --path /etc --since 1h --agent web1")]
+    #[command(after_help = "Examples:\n  holdfast changes --path /etc --since 1h --agent \
+web1\n  holdfast changes --group web --since 2026-11-28 --until 2026-11-29")]
     Changes(ChangesArgs),
+    /// Print the gaps in which something was not, or not fully, watched, newest last.
+    #[command(after_help = "Example:\n  holdfast coverage --open")]
+    Coverage(CoverageArgs),
     /// List agents, show one, remove agents, or import those of a 4.x server.
     #[command(
         after_help = "Examples:\n  holdfast agents --status disconnected\n  holdfast agents \
@@ -72,6 +77,7 @@ HOLDFAST_API_TOKEN=$(holdfast login --user admin --ca ca.pem)"
 pub async fn run(command: FleetCommand) -> anyhow::Result<()> {
     match command {
         FleetCommand::Changes(args) => changes::run(&args).await,
+        FleetCommand::Coverage(args) => coverage::run(&args).await,
         FleetCommand::Agents(args) => agents::run(args).await,
         FleetCommand::Groups(args) => groups::run(args).await,
         FleetCommand::Rescan(args) => commands::give_command(&args, "rescan").await,

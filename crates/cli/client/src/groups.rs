@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use service::Console;
 
-use crate::answer::{at, expect_all, text};
+use crate::answer::{at, expect_all, fail_with, text};
 use crate::arguments::{ActArgs, ListArgs};
 use crate::names;
 
@@ -141,10 +141,13 @@ pub(crate) async fn run(args: GroupsArgs) -> anyhow::Result<()> {
 /// Adds agents to a group, or removes them from it.
 async fn members(args: &MembersArgs, method: Method, done: &str) -> anyhow::Result<()> {
     let client = args.act.connect.client()?;
-    let agents = names::agents(&client, &args.agent).await?;
-    let query = [("agents_list", agents), ("group_id", args.group.clone())];
+    let names = names::agents(&client, &args.agent).await?;
+    if names.given.is_empty() {
+        return fail_with(names.unknown);
+    }
+    let query = [("agents_list", names.numbers()), ("group_id", args.group.clone())];
     let answer = client.send(client.request(method, &["agents", "group"], &query)?).await?;
-    args.act.report(&answer, done)
+    args.act.report_of(&answer, done, &names)
 }
 
 async fn configure(args: &ConfigureArgs) -> anyhow::Result<()> {

@@ -3,11 +3,11 @@
 use anyhow::bail;
 use serde_json::Value;
 
-use crate::answer::{at, items};
+use crate::answer::{GivenNames, at, items};
 use crate::client::Client;
 
 /// Number of the agent that is the server itself; it has the name of the server's host.
-const SERVER: &str = "000";
+pub(crate) const SERVER: &str = "000";
 
 /// Returns true if the text is a number.
 fn is_number(text: &str) -> bool {
@@ -20,15 +20,25 @@ fn is_number(text: &str) -> bool {
 /// If no agent has this name, or several have. A number is not looked up.
 pub(crate) async fn agent(client: &Client, given: &str) -> anyhow::Result<String> {
     if is_number(given) {
-        return Ok(format!("{:0>3}", given.trim_start_matches('0')));
+        return match given.parse::<u32>() {
+            Ok(number) => Ok(format!("{number:03}")),
+            Err(_) => bail!(unknown_agent(given)),
+        };
     }
-    let query = [("name", given.to_owned()), ("select", "id".to_owned())];
-    let answer = client.get(&["agents"], &query).await?;
-    let found = items(&answer);
+    // No agent can have another name, and the API refuses it.
+    let found = if given.chars().all(is_of_name) {
+        let query = [("name", given.to_owned()), ("select", "id".to_owned())];
+        items(&client.get(&["agents"], &query).await?)
+    } else {
+        Vec::new()
+    };
     let found: Vec<_> = found.iter().filter_map(|item| at(item, "/id").as_str()).collect();
     let found: Vec<_> = found.into_iter().filter(|id| *id != SERVER).collect();
     match found[..] {
         [id] => Ok(id.to_owned()),
+        [] if given.contains(['*', '?']) => bail!(
+            "{given}: the server has no agent of this name; name one agent, wildcards are not expanded"
+        ),
         [] => bail!("{given}: the server has no agent of this name; `holdfast agents` lists them"),
         _ => {
             bail!("{given}: several agents have this name; give one number of {}", found.join(", "))
@@ -36,13 +46,30 @@ pub(crate) async fn agent(client: &Client, given: &str) -> anyhow::Result<String
     }
 }
 
-/// Returns the numbers of agents, separated by commas.
-pub(crate) async fn agents(client: &Client, given: &[String]) -> anyhow::Result<String> {
-    let mut numbers = Vec::with_capacity(given.len());
+/// Returns true for a character that the name of an agent may have.
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "._-".contains(c)
+}
+
+/// Formats the error for a number that no agent has.
+fn unknown_agent(given: &str) -> String {
+    format!("{given}: agent does not exist: `holdfast agents` lists the agents")
+}
+
+/// Returns the numbers of agents.
+///
+/// # Errors
+/// If no agent has one of the names. A number that no agent can have is among the unknown.
+pub(crate) async fn agents(client: &Client, given: &[String]) -> anyhow::Result<GivenNames> {
+    let mut names = GivenNames::default();
     for name in given {
-        numbers.push(agent(client, name).await?);
+        if is_number(name) && name.parse::<u32>().is_err() {
+            names.unknown.push(unknown_agent(name));
+        } else {
+            names.given.push((agent(client, name).await?, name.clone()));
+        }
     }
-    Ok(numbers.join(","))
+    Ok(names)
 }
 
 /// Objects of `/security` with a name.
@@ -80,11 +107,11 @@ impl Named {
         }
     }
 
-    /// Returns the numbers of some of `all`, separated by commas.
-    pub(crate) fn numbers(self, all: &[Value], given: &[String]) -> anyhow::Result<String> {
+    /// Returns the numbers of some of `all`.
+    pub(crate) fn numbers(self, all: &[Value], given: &[String]) -> anyhow::Result<GivenNames> {
         let numbers: anyhow::Result<Vec<_>> =
-            given.iter().map(|name| self.number(all, name)).collect();
-        Ok(numbers?.join(","))
+            given.iter().map(|name| Ok((self.number(all, name)?, name.clone()))).collect();
+        Ok(GivenNames { given: numbers?, unknown: Vec::new() })
     }
 
     fn command(self) -> &'static str {

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use reqwest::Method;
 use service::Console;
 
-use crate::answer::{at, text};
+use crate::answer::{at, expect_all, text};
 use crate::arguments::{ActArgs, ListArgs};
 use crate::table;
 
@@ -66,7 +66,12 @@ pub(crate) async fn run(args: RulesArgs) -> anyhow::Result<()> {
             let client = args.act.connect.client()?;
             let raw = [("raw", (!args.act.json).to_string())];
             let request = client.request(Method::GET, &["rules", "files", &args.name], &raw)?;
-            Console::new().line(client.send_for_text(request).await?.trim_end());
+            let rule = client.send_for_text(request).await?;
+            // A rule that there is none of has no text, only an answer that says so.
+            if let Ok(answer) = serde_json::from_str(&rule) {
+                expect_all(&answer)?;
+            }
+            Console::new().line(rule.trim_end());
             Ok(())
         }
         Some(RulesCommand::Add(args)) => add(&args).await,
@@ -89,7 +94,5 @@ async fn add(args: &AddArgs) -> anyhow::Result<()> {
     let request = client.request(Method::PUT, &["rules", "files", name], &query)?;
     let request = request.header("content-type", "application/octet-stream").body(body);
     let answer = client.send(request).await.with_context(|| file.to_string())?;
-    // The API names its own parameter.
-    let own = |e| anyhow!("{}", format!("{e:#}").replace("add overwrite=true", "use --replace"));
-    args.act.report(&answer, "stored").map_err(own)
+    args.act.report(&answer, "stored")
 }

@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use service::Console;
 
-use crate::answer::{at, expect_all, items, text};
+use crate::answer::{GivenNames, at, expect_all, expect_all_of, fail_with, failures, items, text};
 use crate::arguments::{ActArgs, ListArgs};
 use crate::client::Client;
 use crate::names::Named;
@@ -120,8 +120,8 @@ pub(crate) async fn run(args: UsersArgs) -> anyhow::Result<()> {
 async fn list(list: &ListArgs) -> anyhow::Result<()> {
     let client = list.connect.client()?;
     let roles = Named::Role.all(&client).await?;
-    let (mut users, total) = client.list(&["security", "users"], &[], list.limit()).await?;
-    for user in &mut users {
+    let mut listed = client.list(&["security", "users"], &[], list.limit()).await?;
+    for user in &mut listed.items {
         let names = at(user, "/roles").as_array().into_iter().flatten().map(|number| {
             let role = roles.iter().find(|role| at(role, "/id") == number);
             role.map_or(number, |role| at(role, "/name")).clone()
@@ -137,8 +137,7 @@ async fn list(list: &ListArgs) -> anyhow::Result<()> {
         ("roles", |item| text(at(item, "/role_names"))),
         ("run_as", |item| text(at(item, "/allow_run_as"))),
     ];
-    list.print_items(&users, total, columns);
-    Ok(())
+    list.print_listed(listed, columns)
 }
 
 async fn create(args: &CreateArgs) -> anyhow::Result<()> {
@@ -152,12 +151,13 @@ async fn create(args: &CreateArgs) -> anyhow::Result<()> {
     expect_all(&answer)?;
     let Some(mut made) = items(&answer).pop() else { bail!("{}: not created", args.user) };
     let mut granted = Ok(());
-    if !roles.is_empty() {
+    if !roles.given.is_empty() {
         let number = at(&made, "/id").to_string();
-        match change_roles(&client, Method::POST, &number, roles).await {
-            Ok(answer) => made = items(&answer).pop().unwrap_or(made),
-            Err(error) => granted = Err(error),
-        }
+        let answer = change_roles(&client, Method::POST, &number, &roles).await;
+        granted = answer.and_then(|answer| {
+            made = items(&answer).pop().unwrap_or_else(|| made.clone());
+            expect_all_of(&answer, &roles)
+        });
     }
     // A failure to grant roles must not lose the password.
     if args.act.json {
@@ -170,22 +170,23 @@ async fn create(args: &CreateArgs) -> anyhow::Result<()> {
         let shown = random.unwrap_or_default();
         Console::new().line(&format!("created: user {}{shown}", args.user));
     }
-    granted.with_context(|| format!("user {} has no roles yet", args.user))
+    granted.with_context(|| format!("user {} does not have all of these roles", args.user))
 }
 
 async fn delete(args: &UserNamesArgs) -> anyhow::Result<()> {
     let client = args.act.connect.client()?;
     let users = Named::User.all(&client).await?;
-    let query = [("user_ids", Named::User.numbers(&users, &args.user)?)];
+    let names = Named::User.numbers(&users, &args.user)?;
+    let query = [("user_ids", names.numbers())];
     let request = client.request(Method::DELETE, &["security", "users"], &query)?;
     let answer = client.send(request).await?;
     if args.act.json {
-        return args.act.report(&answer, "deleted");
+        return args.act.report_of(&answer, "deleted", &names);
     }
     for user in items(&answer) {
         Console::new().line(&format!("deleted: user {}", text(at(&user, "/username"))));
     }
-    expect_all(&answer)
+    expect_all_of(&answer, &names)
 }
 
 async fn password(args: &PasswordArgs) -> anyhow::Result<()> {
@@ -202,30 +203,34 @@ async fn password(args: &PasswordArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives a user roles, or takes them.
+/// Gives a user roles, or takes them. The answer says which roles failed.
 async fn change_roles(
     client: &Client,
     method: Method,
     user: &str,
-    roles: String,
+    roles: &GivenNames,
 ) -> anyhow::Result<Value> {
     let path = ["security", "users", user, "roles"];
-    let answer = client.send(client.request(method, &path, &[("role_ids", roles)])?).await?;
-    expect_all(&answer)?;
-    Ok(answer)
+    client.send(client.request(method, &path, &[("role_ids", roles.numbers())])?).await
 }
 
 async fn grant_or_revoke(args: &RolesOfArgs, method: Method, done: &str) -> anyhow::Result<()> {
     let client = args.act.connect.client()?;
     let number = user_number(&client, &args.user).await?;
     let roles = Named::Role.numbers(&Named::Role.all(&client).await?, &args.role)?;
-    let answer = change_roles(&client, method, &number, roles).await?;
-    Console::new().line(&if args.act.json {
-        at(&answer, "/data").to_string()
-    } else {
-        format!("{done}: {} for user {}", args.role.join(", "), args.user)
-    });
-    Ok(())
+    let answer = change_roles(&client, method, &number, &roles).await?;
+    let failed = at(&answer, "/data/failed_items").as_array().into_iter().flatten();
+    let failed: Vec<&Value> =
+        failed.filter_map(|item| at(item, "/id").as_array()).flatten().collect();
+    let is_done = |number: &str| failed.iter().all(|id| text(id) != number);
+    let changed = roles.given.iter().filter(|(number, _)| is_done(number));
+    let changed: Vec<&str> = changed.map(|(_, given)| given.as_str()).collect();
+    if args.act.json {
+        Console::new().line(&at(&answer, "/data").to_string());
+    } else if !changed.is_empty() {
+        Console::new().line(&format!("{done}: {} for user {}", changed.join(", "), args.user));
+    }
+    fail_with(failures(&answer, &roles))
 }
 
 async fn user_number(client: &Client, given: &str) -> anyhow::Result<String> {

@@ -57,8 +57,8 @@ pub enum QueueCommand {
         #[arg(long, value_name = "PREFIX", default_value = "")]
         path: String,
         /// Most items to print.
-        #[arg(long, default_value_t = 1000)]
-        limit: u64,
+        #[arg(long, default_value_t = 1000, value_parser = client::whole::<0, { u32::MAX }>)]
+        limit: u32,
         /// Print one JSON object per line.
         #[arg(long)]
         json: bool,

@@ -24,7 +24,7 @@ pub fn run_queue(command: QueueCommand, folder_of: FolderOf<'_>) -> anyhow::Resu
             let file = database(&of)?;
             expect_dataset(&file, dataset.as_deref())?;
             let prefix = path.into_bytes();
-            list(&file, &ListFilter { pending, dataset, prefix }, limit, json)?;
+            list(&file, &ListFilter { pending, dataset, prefix }, limit.into(), json)?;
         }
         QueueCommand::Verify { of, json } => return verify(&database(&of)?, json),
         QueueCommand::Compact { of, json } => compact(&database(&of)?, json)?,

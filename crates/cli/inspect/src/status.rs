@@ -47,7 +47,7 @@ fn status(path: &Path, own: Option<(&OwnView, bool)>, as_json: bool) -> anyhow::
         return Ok(());
     }
     let mut text = own.map(|(own, _)| format!("{own}\n")).unwrap_or_default();
-    text.push_str(&queue_text(&status));
+    text.push_str(&queue_text(&status, queue::is_open(path)?));
     text.push_str(&settings_text(&status, &readers));
     if let Some(scan) = scan {
         let _ = writeln!(text, "{}", run::last_scan_line(&scan));
@@ -97,8 +97,8 @@ fn word(option: impl serde::Serialize) -> String {
     value.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// Returns lines about an agent's database.
-fn queue_text(status: &DatabaseSummary) -> String {
+/// Returns lines about an agent's database, which an agent has open or not.
+fn queue_text(status: &DatabaseSummary, is_open: bool) -> String {
     let mut text = String::new();
     let time = |us: Option<u64>| us.map_or_else(|| "never".into(), timestamp::micros);
     for d in &status.datasets {
@@ -130,7 +130,11 @@ fn queue_text(status: &DatabaseSummary) -> String {
         "agent.db: {} bytes, write-ahead log {} bytes; {}",
         status.file_bytes,
         status.wal_bytes,
-        if status.closed { "closed cleanly" } else { "in use, or not closed cleanly" },
+        match (is_open, status.closed) {
+            (true, _) => "in use",
+            (false, true) => "closed cleanly",
+            (false, false) => "not closed cleanly: the next start checks it",
+        },
     );
     text
 }
