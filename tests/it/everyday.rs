@@ -222,6 +222,8 @@ fn refusals_are_in_the_words_of_the_command_line() {
         ("token --ttl forever", "write a number with a unit, such as 30s"),
         ("up --scan-interval abc", "write a number with a unit, such as 30s"),
         ("changes --since yesterday", "a day such as 2026-01-31"),
+        ("agents --search a;b*", "a;b*: not usable as search; an example is"),
+        ("agents --group we*", "we*: not usable as group; an example is web"),
     ] {
         let error = fleet.refused(words);
         assert!(error.contains(expected), "{words}: {error}");

@@ -48,9 +48,19 @@ const COMMANDS: &[(&str, &str)] = &[
 pub(crate) fn with_remedy(message: &Value, remedy: &Value) -> Option<String> {
     let message = message.as_str().filter(|text| !text.is_empty())?;
     let remedy = remedy.as_str().filter(|text| !text.is_empty());
-    let both = remedy.map_or(message.to_owned(), |remedy| format!("{message}: {remedy}"));
+    let message = in_words(message).unwrap_or_else(|| message.to_owned());
+    let both = remedy.map_or(message.clone(), |remedy| format!("{message}: {remedy}"));
     let own = COMMANDS.iter().fold(both, |text, (api, command)| text.replace(api, command));
     Some(model::path::show_terminal(own.as_bytes()))
+}
+
+/// Formats the API's message about a value of the wrong form; `None` for another message. The API
+/// names the form by a word of its own.
+fn in_words(message: &str) -> Option<String> {
+    let (value, rest) = message.strip_prefix('\'')?.split_once("' is not a '")?;
+    let (_, rest) = rest.split_once("' - '")?;
+    let (parameter, example) = rest.split_once("', for example ")?;
+    Some(format!("{value}: not usable as {parameter}; an example is {example}"))
 }
 
 /// The objects that a command line names, with their numbers: what the API names by number is
@@ -156,6 +166,15 @@ mod tests {
             "failed_items": failed}});
         assert_eq!(expect_all(&answer).unwrap_err().to_string(), "1 of 2 failed");
         assert!(expect_all(&json!({"data": {"affected_items": ["001"]}})).is_ok());
+    }
+
+    #[test]
+    fn value_of_a_wrong_form_is_explained_in_words() {
+        let message = "'a;b*' is not a 'search' - 'search', for example web-1";
+        let expected = "a;b*: not usable as search; an example is web-1";
+        assert_eq!(with_remedy(&json!(message), &json!(null)).unwrap(), expected);
+        let other = "'a' is not known";
+        assert_eq!(with_remedy(&json!(other), &json!(null)).unwrap(), other);
     }
 
     #[test]

@@ -53,9 +53,10 @@ impl ChangeFeed {
         }
     }
 
-    /// Takes a line of the stream: the number of an event, or the data of a change or a gap.
+    /// Takes a line of the stream: the number of an event, the number that the stream has reached, or
+    /// the data of a change or a gap.
     fn take_line(&mut self, line: &str, console: &Console) {
-        if let Some(number) = line.strip_prefix("id: ") {
+        if let Some(number) = line.strip_prefix("id: ").or_else(|| line.strip_prefix(": at ")) {
             self.last = number.parse().unwrap_or(self.last);
         } else if let Some(data) = line.strip_prefix("data: ")
             && let Ok(item) = serde_json::from_str::<Value>(data)
