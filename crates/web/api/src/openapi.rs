@@ -273,6 +273,7 @@ fn kind_schema(kind: Kind) -> Schema {
             .default(Some(json!(default)))
             .build()
             .into(),
+        Kind::Offset => whole().minimum(Some(0)).default(Some(json!(0))).build().into(),
         Kind::Flag => ObjectBuilder::new()
             .schema_type(Type::Boolean)
             .default(Some(json!(false)))

@@ -131,7 +131,7 @@ codes! {
     DefaultGroup = 1712, BAD_REQUEST, "the group default cannot be deleted",
         "leave it out";
     GroupNameReserved = 1713, BAD_REQUEST, "not a name that a group may have",
-        "choose another name than ., .. and all";
+        "choose another name than ., .., all, ar.conf and agent-template.conf";
     GroupNameInvalid = 1722, BAD_REQUEST, "not a name of a group",
         "use letters, digits, dot, dash and underscore";
     SelectFieldInvalid = 1724, BAD_REQUEST, "not a field to select",
@@ -162,6 +162,8 @@ codes! {
         "send it as UTF-8";
     GroupConfigurationEmpty = 1912, BAD_REQUEST, "the configuration of the group is empty",
         "send the configuration as the body; <agent_config/> sets nothing";
+    OffsetTooLarge = 2003, BAD_REQUEST, "offset is too large for the database",
+        "give an offset of at most 9223372036854775807";
     Timeout = 3021, INTERNAL_SERVER_ERROR, "the request took too long",
         "ask for less, or add wait_for_complete=true";
     NodeMissing = 3022, BAD_REQUEST, "no such node",

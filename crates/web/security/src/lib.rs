@@ -74,8 +74,9 @@ struct Sort {
 }
 
 impl Sort {
-    /// Returns the id of one that failed: the 4.x API writes that of a rule as a text.
-    fn failed_id(&self, id: u32) -> FailedId {
+    /// Returns the id of one that a list does not contain: there the 4.x API writes that of a rule as
+    /// a text.
+    fn unlisted_id(&self, id: u32) -> FailedId {
         if self.kind == "rule:id" { id.to_string().into() } else { id.into() }
     }
 }
@@ -102,7 +103,7 @@ fn listed(
     let asked = |id: u32| wanted.as_ref().is_none_or(|wanted| wanted.contains(&id));
     let items =
         items.into_iter().filter(|(id, _)| asked(*id) && may(*id)).map(|(_, item)| item).collect();
-    let failed = failed.into_iter().map(|(code, id)| (code, sort.failed_id(id)));
+    let failed = failed.into_iter().map(|(code, id)| (code, sort.unlisted_id(id)));
     Ok(listing.page(call, items)?.with_failed(failed))
 }
 

@@ -182,11 +182,15 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
             (role.is_some(), all, own.cloned().unwrap_or_default())
         }
     };
-    let wanted = ids(call, links.member).unwrap_or_else(|| if link { all.clone() } else { linked });
+    let named = ids(call, links.member);
+    let wanted = permitted(call, links, named, || if link { all.clone() } else { linked })?;
     let mut failed = Vec::new();
     let mut done = 0_u64;
     if owner <= RESERVED_ID_MAX {
-        failed.push((Code::Reserved, owner));
+        failed.extend(before_reserved(links, &wanted, &all));
+        if failed.len() < wanted.len() || wanted.is_empty() {
+            failed.push((Code::Reserved, owner));
+        }
     } else if !there && !link {
         return Err(Failure::code(links.owner_missing));
     } else if !there {
@@ -194,10 +198,10 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
     }
     let members = if failed.is_empty() { wanted } else { Vec::new() };
     for member in members {
-        let code = if !all.contains(&member) {
-            Some(links.member_missing)
-        } else if !call.may(call.action, links.resource, &member.to_string()) {
+        let code = if !may(call, links, member) {
             Some(Code::Denied)
+        } else if !all.contains(&member) {
+            Some(links.member_missing)
         } else {
             let position = call.parameters.position("position").map(|at| at.saturating_add(done));
             carry_out(call, links, (owner, member), position, link)?
@@ -220,6 +224,36 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
             .with_messages(messages(links, owner, link))
             .with_failed(failed),
     ))
+}
+
+fn may(call: &Call, links: &Links, member: u32) -> bool {
+    call.may(call.action, links.resource, &member.to_string())
+}
+
+/// Returns the named members; fails if the caller may access none of them. If none are named, returns
+/// those of all members that the caller may access.
+fn permitted(
+    call: &Call,
+    links: &Links,
+    named: Option<Vec<u32>>,
+    all: impl FnOnce() -> Vec<u32>,
+) -> Result<Vec<u32>, Failure> {
+    let Some(named) = named else {
+        return Ok(all().into_iter().filter(|member| may(call, links, *member)).collect());
+    };
+    if named.iter().any(|member| may(call, links, *member)) {
+        return Ok(named);
+    }
+    let names: Vec<String> = named.iter().map(u32::to_string).collect();
+    Err(Failure::denied_on(links.resource, &names))
+}
+
+/// Returns the failures that the 4.x API reports for a reserved owner before that of the owner: rules
+/// that do not exist.
+fn before_reserved(links: &Links, wanted: &[u32], all: &[u32]) -> Vec<(Code, u32)> {
+    let missing = wanted.iter().filter(|member| !all.contains(member));
+    let missing = missing.filter(|_| links.kind == LinkKind::RoleRule);
+    missing.map(|member| (links.member_missing, *member)).collect()
 }
 
 /// Creates or removes one link; returns the code if that is refused.

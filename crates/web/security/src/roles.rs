@@ -74,7 +74,7 @@ pub struct RoleItem {
     policies: Vec<u32>,
     /// Numbers of the users that have it.
     users: Vec<u32>,
-    /// Numbers of its rules in their order.
+    /// Numbers of its rules, ascending.
     rules: Vec<u32>,
 }
 
@@ -88,8 +88,10 @@ pub struct RoleBody {
 }
 
 pub(super) fn items(image: SecurityImage) -> Result<Vec<(u32, Value)>, Failure> {
-    let item = |role: registry::RoleRow| {
+    let item = |mut role: registry::RoleRow| {
         let id = role.id;
+        // Any rule that matches gives the role, so their order has no meaning.
+        role.rules.sort_unstable();
         let item = RoleItem {
             id,
             name: role.name,

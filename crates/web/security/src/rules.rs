@@ -175,8 +175,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     }
     change.name.as_deref().map_or(Ok(()), check_name)?;
     let messages = ["Security rule was successfully updated", "", "Security rule was not updated"];
-    let failed =
-        |code| Ok(Answer::List(single(None, Some((code, id.to_string().into())), messages)));
+    let failed = |code| Ok(Answer::List(single(None, Some((code, id.into())), messages)));
     if id <= RESERVED_ID_MAX {
         return failed(Code::Reserved);
     }
@@ -219,6 +218,6 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
                 "No security rules were deleted",
             ],
         )
-        .with_failed(failed.into_iter().map(|(code, id)| (code, SORT.failed_id(id)))),
+        .with_failed(failed),
     ))
 }

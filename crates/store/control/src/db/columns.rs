@@ -49,6 +49,9 @@ pub(super) fn form(column: AgentColumn) -> Form {
 
 /// A date as [`model::timestamp::seconds_offset`] prints it.
 pub(super) const PRINTED_DATE: &str = "%Y-%m-%dT%H:%M:%S+00:00";
+/// The names of an agent's groups in their order, joined with commas.
+pub(super) const GROUPS: &str = "(SELECT group_concat(name) FROM (SELECT g.name FROM membership m \
+     JOIN agent_group g ON g.id = m.grp WHERE m.agent = a.id ORDER BY m.priority))";
 const OS_MAJOR: &str = "substr(a.os_version, 1, instr(a.os_version || '.', '.') - 1)";
 const OS_MINOR: &str = "CASE WHEN instr(a.os_version, '.') THEN substr(a.os_version, \
      instr(a.os_version, '.') + 1, instr(substr(a.os_version, instr(a.os_version, '.') + 1) || '.', \

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use rusqlite::{Transaction, params_from_iter};
 
-use super::columns::{Form, form};
+use super::columns::{Form, GROUPS, form};
 use super::list::Where;
 use super::{ControlStore, rows};
 use crate::limits::PAGE_ROWS_MAX;
@@ -80,9 +80,6 @@ fn value_sql(column: AgentColumn) -> &'static str {
         Form::Number(_) | Form::Date(_) => "NULL",
         Form::Status => "a.status",
         Form::Config => "CASE a.config_synced WHEN 1 THEN 'synced' ELSE 'not synced' END",
-        Form::Group => {
-            "(SELECT group_concat(name) FROM (SELECT g.name FROM membership m JOIN agent_group g \
-             ON g.id = m.grp WHERE m.agent = a.id ORDER BY m.priority))"
-        }
+        Form::Group => GROUPS,
     }
 }

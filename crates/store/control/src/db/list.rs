@@ -7,7 +7,7 @@ use model::{AgentId, AgentStatus};
 use rusqlite::types::Value;
 use rusqlite::{ToSql, Transaction, params_from_iter};
 
-use super::columns::{Form, PRINTED_DATE, form};
+use super::columns::{Form, GROUPS, PRINTED_DATE, form};
 use super::counters::status_summary;
 use super::rows::{self, AGENT_COLUMNS, version_key};
 use super::users::array;
@@ -357,11 +357,8 @@ fn order(sort: &[Sort]) -> String {
             Form::Status => ("a.status", ""),
             // `not synced` sorts before `synced`.
             Form::Config => ("a.config_synced", ""),
-            Form::Group => (
-                "(SELECT g.name FROM membership m JOIN agent_group g ON g.id = m.grp \
-                 WHERE m.agent = a.id ORDER BY m.priority LIMIT 1)",
-                " COLLATE NOCASE",
-            ),
+            // A comma sorts before every character of a name.
+            Form::Group => (GROUPS, " COLLATE NOCASE"),
         };
         sql.push_str(key);
         sql.push_str(collation);

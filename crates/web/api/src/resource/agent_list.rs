@@ -397,7 +397,7 @@ pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
     }
     let search = search(call, &mut conditions);
     Ok(AgentQuery {
-        offset: parameters.whole("offset"),
+        offset: parameters.database_offset()?,
         limit: parameters.whole("limit"),
         ids: parameters.agents("agents_list").map(<[AgentId]>::to_vec),
         permitted: call.scope(),
@@ -422,10 +422,14 @@ pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
     })
 }
 
-/// Returns the versions that a filter stands for: the one written, and for a bare number
-/// (`v1.2.3`, `1.2.3`) the version of that number.
+/// Returns the versions that a filter stands for: the one written, and for a number with or without
+/// the product (`v1.2.3`, `1.2.3`, `Holdfast 1.2.3`) the version of that number.
 fn versions(asked: &str) -> Vec<String> {
-    let number = asked.strip_prefix('v').unwrap_or(asked);
+    let number = match asked.split_once(' ') {
+        Some((product, number)) if product.eq_ignore_ascii_case(PRODUCT) => number,
+        _ => asked,
+    };
+    let number = number.strip_prefix('v').unwrap_or(number);
     let bare = number.starts_with(|first: char| first.is_ascii_digit());
     let named = bare.then(|| format!("{PRODUCT} v{number}"));
     named.into_iter().chain([asked.to_owned()]).collect()

@@ -420,10 +420,10 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
             named.sort_unstable();
             named.dedup();
             named.retain(|id| {
-                let code = if *id == AgentId::SERVER {
-                    Code::ServerItself
-                } else if !scope.holds(*id) {
+                let code = if !scope.holds(*id) {
                     Code::Denied
+                } else if *id == AgentId::SERVER {
+                    Code::ServerItself
                 } else if matching.binary_search(id).is_ok() {
                     return true;
                 } else if call.api.registry.agent(*id).is_none() {

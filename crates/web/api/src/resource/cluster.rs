@@ -126,11 +126,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
 
 /// `offset` and `limit` of the log, which has smaller pages.
 const LOG_PAGE: &[Parameter] = &[
-    query(
-        "offset",
-        Kind::Whole { min: 0, max: u32::MAX as u64, default: 0 },
-        "First line to return, from 0.",
-    ),
+    query("offset", Kind::Offset, "First line to return, from 0."),
     query("limit", Kind::Whole { min: 1, max: 500, default: 500 }, "Most lines to return."),
 ];
 
@@ -150,11 +146,13 @@ const INFO: [&str; 3] = [
 ];
 
 fn local(call: &Call) -> Result<Answer, Failure> {
+    call.require(call.action, "node:id", call.api.node())?;
     let cluster = &call.api.registry.options().cluster_name;
     one(call, json!({"node": call.api.node(), "cluster": cluster, "type": "master"}), INFO)
 }
 
 fn local_config(call: &Call) -> Result<Answer, Failure> {
+    call.require(call.action, "node:id", call.api.node())?;
     let cluster = &call.api.registry.options().cluster_name;
     let item = json!({
         "name": cluster, "node_name": call.api.node(), "node_type": "master", "disabled": true,

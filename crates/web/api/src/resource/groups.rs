@@ -155,6 +155,10 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
+/// Names that no group may have: the first three mean something else where groups are named, the others
+/// are files that the 4.x API keeps next to the folders of groups.
+const RESERVED_NAMES: &[&str] = &[".", "..", "all", "ar.conf", "agent-template.conf"];
+
 /// A group to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -235,7 +239,7 @@ fn digests(call: &Call, group: &str, name: &str) -> Result<(String, String), Fai
 
 fn create(call: &Call) -> Result<Answer, Failure> {
     let new: NewGroup = call.json()?;
-    if [".", "..", "all"].contains(&new.group_id.as_str()) {
+    if RESERVED_NAMES.contains(&new.group_id.as_str()) {
         return Err(Failure::code(Code::GroupNameReserved));
     }
     check_name(&new.group_id, Code::GroupNameInvalid)?;

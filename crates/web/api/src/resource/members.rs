@@ -166,28 +166,35 @@ fn remove_one(call: &Call) -> Result<Answer, Failure> {
     }
     let changed =
         call.registry().change_group(&call.context, &[id], &group, GroupChange::Remove)?;
-    let default = changed.first().is_some_and(|(_, groups)| groups == &["default"]);
-    let tail =
-        if default && group != "default" { " Agent reassigned to group default." } else { "" };
+    let left = changed.first().is_some_and(|(_, left)| left == &["default"]);
+    let reassigned = left && !groups.iter().any(|name| name == "default");
+    let tail = if reassigned { " Agent reassigned to group default." } else { "" };
     Ok(Answer::Message(format!("Agent '{id}' removed from '{group}'.{tail}")))
 }
 
 fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
+    let named = call.parameters.list("groups_list");
+    let may = |group: &String| call.may(ASSIGN, "group:id", group);
+    if !named.is_empty() && !named.iter().any(may) {
+        return Err(Failure::denied_on("group:id", named));
+    }
     let (id, groups) = member(call)?;
     let messages = [
         "Specified agent was removed from returned groups",
         "Specified agent could not be removed from some groups",
         "Specified agent was not removed from any group",
     ];
-    let named = call.parameters.list("groups_list");
     let mut wanted = if named.is_empty() { groups.clone() } else { named.to_vec() };
+    if named.is_empty() {
+        wanted.retain(may);
+    }
     // The agent can leave the group default only while it is in another one.
     wanted.sort_by_key(|group| group == "default");
     let known = call.registry().groups(call.reader())?;
     let (mut left, mut failed) = (groups, Vec::new());
-    let mut removed: Vec<Value> = Vec::new();
+    let mut removed: Vec<String> = Vec::new();
     for group in wanted {
-        if !call.may(ASSIGN, "group:id", &group) {
+        if !may(&group) {
             failed.push((Code::Denied, group));
         } else if !known.iter().any(|known| known.name == group) {
             failed.push((Code::GroupMissing, group));
@@ -197,15 +204,15 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
             }
         } else {
             left.retain(|name| *name != group);
-            removed.push(json!(group));
+            removed.push(group);
         }
     }
     if !removed.is_empty() {
-        let names: Vec<String> =
-            removed.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
-        call.registry().leave_groups(&call.context, id, &names)?;
+        call.registry().leave_groups(&call.context, id, &removed)?;
     }
+    removed.sort_unstable();
     let total = removed.len() as u64;
+    let removed = removed.into_iter().map(Value::String).collect();
     Ok(Answer::List(List::new(removed, total, messages).with_failed(failed)))
 }
 

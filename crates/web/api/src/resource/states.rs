@@ -128,7 +128,7 @@ fn fleet_query(call: &Call, agents: Permitted) -> Result<FleetQuery, Failure> {
         dataset,
         condition: Condition::All(all),
         sort: sort.into_iter().map(|f| (f.column, direction(f.descending))).collect(),
-        offset: parameters.whole("offset"),
+        offset: parameters.database_offset()?,
         limit: parameters.whole("limit") as usize,
     })
 }

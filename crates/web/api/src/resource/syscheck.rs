@@ -153,7 +153,7 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     let selected =
         if parameters.flag("summary") { &summary[..] } else { parameters.list("select") };
     shape::check_select(selected, FIELDS)?;
-    let (offset, limit) = (parameters.whole("offset"), parameters.whole("limit"));
+    let (offset, limit) = (parameters.database_offset()?, parameters.whole("limit"));
     let distinct = parameters.flag("distinct");
     let mut query = file_query(call, agent)?;
     (query.offset, query.limit) = (offset, limit as usize);

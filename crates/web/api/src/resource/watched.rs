@@ -60,7 +60,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     let (permitted, failed) = named_agents(call);
     let state = call.parameters.text("state");
     let state = state.and_then(|name| serde_json::from_value::<CoverageState>(name.into()).ok());
-    let (offset, limit) = (call.parameters.whole("offset"), call.parameters.whole("limit"));
+    let (offset, limit) = (call.parameters.database_offset()?, call.parameters.whole("limit"));
     let query = WatchQuery { permitted, state, offset, limit };
     let page = call.registry().watch_reports(call.reader(), &query)?;
     let mut items = Vec::with_capacity(page.items.len());

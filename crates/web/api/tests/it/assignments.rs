@@ -127,8 +127,45 @@ async fn answer_names_only_the_groups_that_were_left() {
     assert_eq!(outcome(&none), json!([[], [[1734, ["edge"]], [4000, ["kept"]]]]));
     assert_eq!(none["message"], "Specified agent was not removed from any group");
     let (_, all) = send(&world, "DELETE", "/agents/001/group", &admin).await;
-    assert_eq!(outcome(&all), json!([["web", "kept"], []]));
+    assert_eq!(outcome(&all), json!([["kept", "web"], []]));
     assert_eq!(all["message"], "Specified agent was removed from returned groups");
+}
+
+#[tokio::test]
+async fn denied_groups_are_refused_or_passed_over() {
+    let world = world();
+    for name in ["edge", "kept"] {
+        world.registry.create_group(&WriteContext::server(), name).unwrap();
+    }
+    let policies: [(&[&str], &str, &str); 3] = [
+        (&["agent:modify_group"], "agent:id:*", "allow"),
+        (&["group:modify_assignments"], "group:id:*", "allow"),
+        (&["group:modify_assignments"], "group:id:kept", "deny"),
+    ];
+    let token = world.user_with(&policies, "100,101,102").await;
+    let admin = world.admin().await;
+    for group in ["kept", "edge"] {
+        send(&world, "PUT", &format!("/agents/001/group/{group}"), &admin).await;
+    }
+    let path = "/agents/001/group?groups_list=kept";
+    let (status, named) = send(&world, "DELETE", path, &token).await;
+    assert_eq!((status, &named["error"]), (StatusCode::FORBIDDEN, &json!(4000)), "{named}");
+    // The agent stays in `kept`, so it can leave `default` too.
+    let (_, all) = send(&world, "DELETE", "/agents/001/group", &token).await;
+    assert_eq!(outcome(&all), json!([["default", "edge", "web"], []]));
+    assert_eq!(groups(&world, 1), ["kept"]);
+}
+
+#[tokio::test]
+async fn agent_is_reassigned_only_if_it_was_not_in_default() {
+    let world = world();
+    let token = world.admin().await;
+    let (_, left) = send(&world, "DELETE", "/agents/001/group/web", &token).await;
+    assert_eq!(left["message"], "Agent '001' removed from 'web'.");
+    send(&world, "PUT", "/agents/001/group/web?force_single_group=true", &token).await;
+    let (_, left) = send(&world, "DELETE", "/agents/001/group/web", &token).await;
+    let message = "Agent '001' removed from 'web'. Agent reassigned to group default.";
+    assert_eq!(left["message"], message);
 }
 
 #[tokio::test]

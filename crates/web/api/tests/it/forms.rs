@@ -34,7 +34,7 @@ async fn address_is_any_where_none_is_known() {
 async fn version_may_be_a_bare_number() {
     let world = world();
     let token = world.admin().await;
-    for asked in ["0.1.0", "v0.1.0", "Holdfast%20v0.1.0"] {
+    for asked in ["0.1.0", "v0.1.0", "Holdfast%20v0.1.0", "Holdfast%200.1.0", "holdfast%200.1.0"] {
         let path = format!("/agents?version={asked}&agents_list=001,002,003");
         assert_eq!(column(&world.ok(&path, &token).await, "id"), ["001", "002"], "{asked}");
     }
@@ -92,11 +92,107 @@ async fn reserved_number_fails_before_a_missing_one() {
         ("PUT", "/security/rules/98", Some(json!({"name": "x"})), 4008),
         ("POST", "/security/roles/1/policies?policy_ids=999", None, 4008),
         ("POST", "/security/roles/999/policies?policy_ids=1", None, 4002),
+        ("DELETE", "/security/roles/1/rules?rule_ids=2", None, 4008),
+        // The exception: a rule that does not exist fails before the role.
+        ("DELETE", "/security/roles/1/rules?rule_ids=999", None, 4022),
     ] {
         let answer = send(&world, method, path, body).await;
         assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.json());
         assert_eq!(code(&answer.json()), expected, "{path}");
     }
+}
+
+#[tokio::test]
+async fn failed_rules_are_numbers_except_in_the_list_of_rules() {
+    let world = world();
+    for (method, path, body, id) in [
+        ("GET", "/security/rules?rule_ids=999", None, json!("999")),
+        ("DELETE", "/security/rules?rule_ids=1,999", None, json!(1)),
+        ("PUT", "/security/rules/999", Some(json!({"name": "x"})), json!(999)),
+        ("DELETE", "/security/roles?role_ids=999", None, json!(999)),
+    ] {
+        let answer = send(&world, method, path, body).await.json();
+        assert_eq!(answer["data"]["failed_items"][0]["id"][0], id, "{method} {path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn rules_of_a_role_are_listed_by_number() {
+    let world = world();
+    send(&world, "POST", "/security/roles", Some(json!({"name": "own"}))).await;
+    for rule in [2, 1] {
+        let path = format!("/security/roles/100/rules?rule_ids={rule}");
+        let linked = send(&world, "POST", &path, None).await.json();
+        let rules = &linked["data"]["affected_items"][0]["rules"];
+        assert_eq!(rules, &json!(if rule == 2 { vec![2] } else { vec![1, 2] }), "{linked}");
+    }
+}
+
+#[tokio::test]
+async fn request_without_a_body_is_400() {
+    let world = world();
+    for (method, path) in [
+        ("POST", "/agents"),
+        ("POST", "/groups"),
+        ("POST", "/security/users"),
+        ("PUT", "/groups/web/configuration"),
+        ("PUT", "/security/config"),
+    ] {
+        let answer = send(&world, method, path, None).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}: {}", answer.json());
+        assert_eq!(answer.json().get("error"), None, "{path}: {}", answer.json());
+    }
+}
+
+#[tokio::test]
+async fn group_cannot_have_the_name_of_a_shared_file() {
+    let world = world();
+    for name in ["ar.conf", "agent-template.conf", "all"] {
+        let made = send(&world, "POST", "/groups", Some(json!({"group_id": name}))).await;
+        assert_eq!((made.status, code(&made.json())), (StatusCode::BAD_REQUEST, 1713), "{name}");
+    }
+    let made = send(&world, "POST", "/groups", Some(json!({"group_id": "br.conf"}))).await;
+    assert_eq!(made.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn offset_beyond_a_database_is_2003_and_else_an_empty_page() {
+    let world = world();
+    let token = world.admin().await;
+    for list in ["/agents", "/agents/no_group", "/groups/web/agents", "/syscheck/001"] {
+        let beyond = world.ok(&format!("{list}?offset=4294967296"), &token).await;
+        assert_eq!(beyond["data"]["affected_items"], json!([]), "{list}");
+        for offset in ["9223372036854775808", "9999999999999999999", "99999999999999999999"] {
+            let refused = world.get(&format!("{list}?offset={offset}"), &token).await;
+            let found = (refused.status, code(&refused.json()));
+            assert_eq!(found, (StatusCode::BAD_REQUEST, 2003), "{list} {offset}");
+        }
+    }
+    for list in ["/groups", "/security/users", "/manager/logs"] {
+        let page = world.ok(&format!("{list}?offset=9999999999999999999"), &token).await;
+        assert_eq!(page["data"]["affected_items"], json!([]), "{list}");
+    }
+}
+
+#[tokio::test]
+async fn flag_given_twice_is_equal_in_any_case() {
+    let world = world();
+    let path = "/agents/002/group/web?force_single_group=true&force_single_group=True";
+    let answer = send(&world, "PUT", path, None).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.json());
+    let both = "/agents/002/group/web?force_single_group=true&force_single_group=False";
+    assert_eq!(send(&world, "PUT", both, None).await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn agents_sort_by_all_their_groups() {
+    let world = world();
+    let token = world.admin().await;
+    // 001 is in default and web, the others in default only.
+    let up = world.ok("/agents?sort=group&q=id>0", &token).await;
+    assert_eq!(column(&up, "id"), ["002", "003", "001"]);
+    let down = world.ok("/agents?sort=-group&q=id>0", &token).await;
+    assert_eq!(column(&down, "id"), ["001", "002", "003"]);
 }
 
 #[tokio::test]

@@ -321,3 +321,14 @@ async fn custom_role_permissions_match_the_golden_table() {
     }
     golden("../../../openapi/rbac-own.txt", &table);
 }
+
+#[tokio::test]
+async fn denied_node_is_refused_where_it_is_the_only_one() {
+    for mode in [RbacMode::White, RbacMode::Black] {
+        let world = world().await;
+        let (token, _) = who_has(&world, &[(false, ONE)], mode).await;
+        for path in ["/cluster/local/info", "/cluster/local/config"] {
+            assert_eq!(world.get(path, &token).await.status, StatusCode::FORBIDDEN, "{path}");
+        }
+    }
+}

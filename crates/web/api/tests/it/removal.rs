@@ -382,3 +382,17 @@ async fn number_stays_in_use_if_its_metrics_cannot_be_deleted() {
     let refused = send_json(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!(refused.json()["error"], 1708);
 }
+
+#[tokio::test]
+async fn denied_server_is_denied_like_other_agents() {
+    let world = world();
+    let policies: [(&[&str], &str, &str); 1] = [(&["agent:delete"], "agent:id:001", "allow")];
+    let token = world.user_with(&policies, "100").await;
+    let bearer = [("authorization", &*format!("Bearer {token}"))];
+    let path = "/agents?agents_list=000,001,002&status=never_connected";
+    let answer = world.send("DELETE", path, &bearer, "").await.json();
+    let failed = answer["data"]["failed_items"].as_array().unwrap();
+    let failed: Vec<_> = failed.iter().map(|item| (&item["error"]["code"], &item["id"])).collect();
+    let expected = [(&json!(1731), &json!(["001"])), (&json!(4000), &json!(["000", "002"]))];
+    assert_eq!(failed, expected, "{answer}");
+}

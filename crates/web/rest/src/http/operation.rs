@@ -78,6 +78,8 @@ pub enum ParameterLocation {
 /// The format of a parameter's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
+    /// The number of items before a page, 0 by default, without an upper bound.
+    Offset,
     /// A whole number within bounds.
     Whole { min: u64, max: u64, default: u64 },
     /// `true` or `false`; absent is `false`.
@@ -260,11 +262,7 @@ pub const PAGE_ITEMS_MAX: u64 = 100_000;
 
 /// `offset` and `limit` of a list.
 pub const PAGING: &[Parameter] = &[
-    query(
-        "offset",
-        Kind::Whole { min: 0, max: u32::MAX as u64, default: 0 },
-        "First item to return, from 0.",
-    ),
+    query("offset", Kind::Offset, "First item to return, from 0."),
     query(
         "limit",
         Kind::Whole { min: 1, max: PAGE_ITEMS_MAX, default: PAGE_ITEMS_DEFAULT },

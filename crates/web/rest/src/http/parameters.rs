@@ -70,6 +70,7 @@ impl Parameters {
         for parameter in operation.parameters() {
             let default = match parameter.kind {
                 Kind::Whole { default, .. } => Some(Value::Whole(default)),
+                Kind::Offset => Some(Value::Whole(0)),
                 Kind::Timeframe(Some(text)) => read_timeframe(text),
                 _ => None,
             };
@@ -86,6 +87,13 @@ impl Parameters {
             Some(Value::Whole(number)) => *number,
             _ => 0,
         }
+    }
+
+    /// Returns `offset` for a list that a database pages.
+    pub fn database_offset(&self) -> Result<u64, Failure> {
+        let offset = self.whole("offset");
+        i64::try_from(offset).map_err(|_| Failure::code(Code::OffsetTooLarge))?;
+        Ok(offset)
     }
 
     /// Returns a whole number without a default.
@@ -207,7 +215,9 @@ fn one_text<'a>(
     given: &[&'a str],
 ) -> Result<Option<Cow<'a, str>>, Failure> {
     let Some((last, others)) = given.split_last() else { return Ok(None) };
-    if others.iter().all(|other| other == last) {
+    let is_flag = parameter.kind == Kind::Flag;
+    let same = |other: &&str| other == last || is_flag && flag(other) == flag(last);
+    if others.iter().all(same) {
         return Ok(Some((*last).into()));
     }
     let numbers = matches!(parameter.kind, Kind::Numbers | Kind::NumbersOrAll);
@@ -227,6 +237,7 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
     has_length(parameter, text)?;
     match parameter.kind {
         Kind::Whole { min, max, .. } => whole(parameter, text, min, max),
+        Kind::Offset => offset(parameter, text),
         Kind::Flag => match flag(text) {
             Some(set) => Ok(Value::Flag(set)),
             None => Err(wrong_type(parameter, "boolean")),
@@ -366,6 +377,14 @@ fn whole(parameter: &Parameter, text: &str, min: u64, max: u64) -> Result<Value,
         return Err(Failure::bad(format!("{number} is greater than the maximum of {max}. {rule}")));
     }
     Ok(Value::Whole(number as u64))
+}
+
+/// Parses an offset. One beyond 64 bits is behind the end of every list, like the largest.
+fn offset(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return Ok(Value::Whole(text.parse().unwrap_or(u64::MAX)));
+    }
+    whole(parameter, text, 0, u64::MAX)
 }
 
 fn split(parameter: &Parameter, text: &str) -> Result<Vec<String>, Failure> {

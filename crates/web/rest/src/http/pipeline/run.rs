@@ -212,6 +212,10 @@ fn start(api: &Arc<Api>, request: Checked) -> Started {
 fn has_content_type(request: &Checked) -> Result<(), Failure> {
     let Some(body) = request.operation.body else { return Ok(()) };
     let wanted = if is_content_type(body) { body } else { JSON };
+    if request.content_type.is_none() && request.body.is_empty() {
+        let wanted = wanted.replace(", ", " or ");
+        return Err(Failure::bad(format!("the request has no body: send one as {wanted}")));
+    }
     let kind = request.content_type.as_deref().unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     if wanted.split(", ").any(|one| essence.eq_ignore_ascii_case(one)) {
