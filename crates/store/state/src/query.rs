@@ -43,6 +43,8 @@ pub enum DocumentField {
     /// Digest of the document's state, lower-case hex; text.
     Checksum,
     Version,
+    /// See [`StoredDocument::changes`]; integer.
+    Changes,
     /// Fields of a package, read from the stored body; text.
     PackageName,
     PackageVersion,
@@ -178,6 +180,9 @@ pub struct StoredDocument {
     pub body: Vec<u8>,
     /// Version of the agent's last description of itself that named the dataset; 0: none.
     pub described_version: u64,
+    /// Number of times that a higher version with another checksum replaced it. It counts from the
+    /// document's creation, or from version 11 of the database.
+    pub changes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -341,9 +341,10 @@ impl<'c> Applier<'c> {
             collection.tombstones -= 1;
         }
         match &found {
-            None => store(&mut self.run.insert, collection.number, put, &columns)?,
+            None => store(&mut self.run.insert, collection.number, put, &columns, false)?,
             Some(found) => {
-                store(&mut self.run.update, found.number, put, &columns)?;
+                let is_newer = put.version > found.version;
+                store(&mut self.run.update, found.number, put, &columns, is_newer)?;
                 if !found.same_path {
                     self.run.rename.execute(params![found.number, columns.path()])?;
                 }

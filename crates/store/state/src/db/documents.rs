@@ -63,7 +63,7 @@ const WHAT: &str = "read documents";
 const TEXT_BYTES_MAX: usize = 8_192;
 /// Columns that [`read_row`] reads.
 pub(super) const COLUMNS: &str = "id, version, checksum, received_us, body,
-    (SELECT described_version FROM collection WHERE collection.number = document.collection)";
+    (SELECT described_version FROM collection WHERE collection.number = document.collection), changes";
 
 /// The column of a field in the table.
 struct Column {
@@ -92,6 +92,7 @@ impl Column {
             F::Mtime => integer("mtime_us"),
             F::Inode => integer("inode"),
             F::Version => integer("version"),
+            F::Changes => integer("changes"),
             F::PackageName => text("CAST(body AS TEXT) ->> '$.package.name'"),
             F::PackageVersion => text("CAST(body AS TEXT) ->> '$.package.version'"),
             F::PackageArchitecture => text("CAST(body AS TEXT) ->> '$.package.architecture'"),
@@ -340,6 +341,7 @@ pub(super) fn read_row(
         received_at_us: r.get::<_, i64>(3)? as u64,
         body: r.get(4)?,
         described_version: r.get::<_, i64>(5)? as u64,
+        changes: r.get::<_, i64>(6)? as u64,
     })
 }
 

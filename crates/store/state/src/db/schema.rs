@@ -12,7 +12,7 @@ pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 /// Numbered migrations; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
 const STEPS: &[&str] =
-    &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6, STEP_7, STEP_8, STEP_9, STEP_10];
+    &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6, STEP_7, STEP_8, STEP_9, STEP_10, STEP_11];
 
 const STEP_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -210,6 +210,11 @@ CREATE TABLE candidate (
   PRIMARY KEY (name, event_found_us, event_number)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX candidate_event ON candidate (event_number);
+";
+
+/// The number of changes of each document. Rows are not rewritten: those before this step have none.
+const STEP_11: &str = "
+ALTER TABLE document ADD COLUMN changes INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Returns the newest version that this program knows.

@@ -10,15 +10,15 @@ const FIND: &str = "SELECT number, version, length(body), path = ?3 FROM documen
 const SAME: &str = "SELECT body = ?2 FROM document WHERE number = ?1";
 const INSERT: &str = "INSERT INTO document (collection, id, version, received_us, checksum, path,
     directory, name, kind, size, mode, uid, gid, owner, grp, mtime_us, inode, md5, sha1, sha256,
-    blake3, body)
+    blake3, body, changes)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-    ?20, ?21, ?22)";
+    ?20, ?21, ?22, ?23)";
 /// Takes the document's number as `?1` in place of its collection, and leaves the path out, because
 /// setting it would write its index.
 const UPDATE: &str = "UPDATE document SET version = ?3, received_us = ?4, checksum = ?5,
     directory = ?7, name = ?8, kind = ?9, size = ?10, mode = ?11, uid = ?12, gid = ?13,
     owner = ?14, grp = ?15, mtime_us = ?16, inode = ?17, md5 = ?18, sha1 = ?19, sha256 = ?20,
-    blake3 = ?21, body = ?22 WHERE number = ?1";
+    blake3 = ?21, body = ?22, changes = changes + (?23 AND checksum <> ?5) WHERE number = ?1";
 const MOVE: &str = "UPDATE document SET path = ?2 WHERE number = ?1";
 const DELETE: &str = "DELETE FROM document WHERE number = ?1";
 const FIND_TOMBSTONE: &str = "SELECT version FROM tombstone WHERE collection = ?1 AND id = ?2";
@@ -86,12 +86,14 @@ pub(super) struct Put<'a> {
     pub(super) received_us: u64,
 }
 
-/// `number` is the collection's for an insert and the document's for an update.
+/// `number` is the collection's for an insert and the document's for an update. `is_newer` is true if
+/// the document replaces one with a lower version.
 pub(super) fn store(
     statement: &mut CachedStatement<'_>,
     number: i64,
     put: &Put<'_>,
     columns: &Columns<'_>,
+    is_newer: bool,
 ) -> rusqlite::Result<()> {
     let [md5, sha1, sha256, blake3] = columns.hashes().map(|h| h.map(Packed::new));
     statement.execute(params![
@@ -117,6 +119,7 @@ pub(super) fn store(
         sha256,
         blake3,
         put.body,
+        is_newer,
     ])?;
     Ok(())
 }

@@ -151,7 +151,8 @@ fn version_3_session_is_not_reapplied_and_blocks_no_others() {
          DROP INDEX event_user; DROP INDEX event_process; ALTER TABLE event DROP COLUMN user;
          ALTER TABLE event DROP COLUMN process; ALTER TABLE event DROP COLUMN moved_from;
          DROP TABLE report; DROP TABLE open_gap;
-         ALTER TABLE collection DROP COLUMN described_version; DROP TABLE candidate; PRAGMA user_version = 3;",
+         ALTER TABLE collection DROP COLUMN described_version; DROP TABLE candidate;
+         ALTER TABLE document DROP COLUMN changes; PRAGMA user_version = 3;",
     )
     .unwrap();
     drop(db);
@@ -198,7 +199,8 @@ fn downgrade_to_version_6(file: &Path) {
         "DROP INDEX event_cause_id; ALTER TABLE event DROP COLUMN cause;
          ALTER TABLE event DROP COLUMN cause_id; ALTER TABLE event DROP COLUMN cause_package;
          DELETE FROM event_kind_count WHERE kind >= 8; DROP TABLE report; DROP TABLE open_gap;
-         ALTER TABLE collection DROP COLUMN described_version; DROP TABLE candidate; PRAGMA user_version = 6;",
+         ALTER TABLE collection DROP COLUMN described_version; DROP TABLE candidate;
+         ALTER TABLE document DROP COLUMN changes; PRAGMA user_version = 6;",
     )
     .unwrap();
 }
@@ -262,8 +264,11 @@ fn absence_of_version_8_is_open_after_the_migration() {
     }
     drop(store);
     let db = Connection::open(&file).unwrap();
-    db.execute_batch("DROP TABLE open_gap; DROP TABLE candidate; PRAGMA user_version = 8;")
-        .unwrap();
+    db.execute_batch(
+        "DROP TABLE open_gap; DROP TABLE candidate; ALTER TABLE document DROP COLUMN changes;
+         PRAGMA user_version = 8;",
+    )
+    .unwrap();
     drop(db);
     let store = open(&file);
     let open = || store.open_absences(&Reader::server(), 0, 9).unwrap().len();
@@ -273,6 +278,28 @@ fn absence_of_version_8_is_open_after_the_migration() {
         Record::AgentRemoved { agent: AgentId(1), incarnation: Incarnation(1), at_us: 9 },
     );
     assert_eq!(open(), 1);
+}
+
+#[test]
+fn documents_of_version_10_count_changes_from_the_migration() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.db");
+    let of = |version: u64| vec![document("/a", version, |o| o.size = version)];
+    let store = open(&file);
+    (1..4).for_each(|version| drop(apply(&store, session(1, version, of(version)))));
+    drop(store);
+    let db = Connection::open(&file).unwrap();
+    let former = "ALTER TABLE document DROP COLUMN changes; PRAGMA user_version = 10;";
+    db.execute_batch(former).unwrap();
+    drop(db);
+    let store = open(&file);
+    let changes = || {
+        let files = DocumentQuery::new(AgentId(1), Dataset::fim_files());
+        store.documents(&Reader::server(), &files).unwrap().items[0].changes
+    };
+    assert_eq!(changes(), 0);
+    apply(&store, session(1, 4, of(4)));
+    assert_eq!(changes(), 1);
 }
 
 #[test]

@@ -59,8 +59,8 @@ enum Small {
 struct Life {
     current: Option<u64>,
     removed: BTreeSet<u64>,
-    /// Path to version and size.
-    documents: BTreeMap<String, (u64, u64)>,
+    /// Path to version, size and changes.
+    documents: BTreeMap<String, (u64, u64, u64)>,
     tombstones: BTreeMap<String, u64>,
     events: BTreeSet<String>,
     /// Times of the sessions applied last.
@@ -191,11 +191,15 @@ impl Life {
                 if *version != 0 && highest > *version {
                     return Err((id(*file), SkipReason::Stale, highest));
                 }
-                if self.documents.get(&path) == Some(&(*version, *size)) {
-                    return Ok(0);
-                }
+                let changes = match self.documents.get(&path) {
+                    Some((known, same, _)) if (known, same) == (version, size) => return Ok(0),
+                    Some((known, same, changes)) => {
+                        changes + u64::from(version > known && size != same)
+                    }
+                    None => 0,
+                };
                 self.tombstones.remove(&path);
-                self.documents.insert(path, (*version, *size));
+                self.documents.insert(path, (*version, *size, changes));
                 Ok(1)
             }
             Small::Delete { file, version } => {
@@ -256,7 +260,7 @@ impl Model {
                 .iter()
                 .map(|d| {
                     let body: ::model::FileDocument = serde_json::from_slice(&d.body).unwrap();
-                    (path_of(d), (d.version, body.file.size.unwrap()))
+                    (path_of(d), (d.version, body.file.size.unwrap(), d.changes))
                 })
                 .collect();
             assert_eq!(stored, life.documents, "agent {agent}");

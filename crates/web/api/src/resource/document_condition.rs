@@ -30,9 +30,11 @@ pub(super) fn condition(query: Query<DocumentField>, now_us: u64) -> Result<Cond
             let (op, at_us) = q::instant(op, &value, now_us)?;
             (op, QueryValue::Integer(at_us as i64))
         }
-        DocumentField::Size | DocumentField::Uid | DocumentField::Gid | DocumentField::Inode => {
-            (op, QueryValue::Integer(number(&value)?))
-        }
+        DocumentField::Size
+        | DocumentField::Uid
+        | DocumentField::Gid
+        | DocumentField::Inode
+        | DocumentField::Changes => (op, QueryValue::Integer(number(&value)?)),
         _ => (op, QueryValue::Text(value)),
     };
     let test = match (op, &value) {

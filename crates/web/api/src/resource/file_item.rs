@@ -34,6 +34,8 @@ pub(crate) struct FileItem {
     mtime: Option<String>,
     /// Time at which the agent observed this state.
     date: String,
+    /// Number of times that the file changed since the server has had it.
+    changes: u64,
     md5: String,
     sha1: String,
     sha256: String,
@@ -78,6 +80,7 @@ impl From<FileDocument> for FileItem {
             inode: file.inode.parse().unwrap_or(0),
             mtime: file.mtime.as_deref().map(seconds_z),
             date: seconds_z(&document.state.modified_at),
+            changes: 0,
             md5: hash.md5.unwrap_or_default(),
             sha1: hash.sha1.unwrap_or_default(),
             sha256: hash.sha256.unwrap_or_default(),
@@ -119,6 +122,7 @@ fn permissions(mode: &str) -> String {
 pub(super) fn file_item(document: &StoredDocument) -> FileItem {
     let body = serde_json::from_slice(&document.body);
     let mut item = FileItem::from(body.unwrap_or_else(|_| readable_fields(&document.body)));
+    item.changes = document.changes;
     if item.file.is_empty() {
         item.file.clone_from(&document.id);
     }

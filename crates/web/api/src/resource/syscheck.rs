@@ -90,6 +90,7 @@ const COLUMNS: &[(&str, DocumentField)] = &[
     ("mtime", DocumentField::Mtime),
     // A document's version is the time at which the agent saw the file in this state.
     ("date", DocumentField::Version),
+    ("changes", DocumentField::Changes),
     ("md5", DocumentField::Md5),
     ("sha1", DocumentField::Sha1),
     ("sha256", DocumentField::Sha256),
@@ -109,6 +110,7 @@ const FIELDS: &[&str] = &[
     "inode",
     "mtime",
     "date",
+    "changes",
     "md5",
     "sha1",
     "sha256",

@@ -82,6 +82,19 @@ async fn filter_and_sort_parameters_are_applied() {
 }
 
 #[tokio::test]
+async fn files_have_the_number_of_their_changes() {
+    let (world, token) = filled().await;
+    let changed = |size, version| vec![upsert("/etc/passwd", &observed(0o644, size), version)];
+    world.session(1, changed(1_433, NOW_US + 11)).await;
+    world.session(1, changed(1_434, NOW_US + 12)).await;
+    let path = "/syscheck/001?select=file,changes&type=file";
+    let most = world.ok(&format!("{path}&sort=-changes&limit=1"), &token).await;
+    assert_eq!(most["data"]["affected_items"], json!([{"file": "/etc/passwd", "changes": 2}]));
+    let never = world.ok(&format!("{path}&q=changes<1"), &token).await;
+    assert_eq!(column(&never, "file"), ["/root/100%_sure", "/usr/bin/su"]);
+}
+
+#[tokio::test]
 async fn paging_select_and_distinct_apply_to_file_lists() {
     let (world, token) = filled().await;
     let page = world.ok("/syscheck/001?limit=2&offset=1&select=file,size", &token).await;

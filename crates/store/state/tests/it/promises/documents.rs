@@ -263,3 +263,31 @@ fn id_ranges_visit_matching_documents_and_other_ids_once() {
         .each_in_ranges(&Reader::server(), AgentId(9), &nobody, &all, &mut |_, _, _| panic!())
         .unwrap();
 }
+
+#[test]
+fn document_counts_higher_versions_with_another_checksum() {
+    let store = open();
+    let size = |size: u64| move |o: &mut model::Observation| o.size = size;
+    let of = |version, s| document("/a", version, size(s));
+    let changes = |condition| {
+        let page = store.documents(&Reader::server(), &DocumentQuery { condition, ..query() });
+        page.unwrap().items.iter().map(|item| item.changes).collect::<Vec<_>>()
+    };
+    let mut session_us = 0;
+    let mut after = |writes: Vec<Write>| {
+        session_us += 1;
+        apply(&store, session(1, session_us, writes));
+        changes(Condition::default())
+    };
+    assert_eq!(after(vec![of(3, 1)]), [0]);
+    assert_eq!(after(vec![of(3, 2)]), [0], "a repair replaces the same version");
+    assert_eq!(after(vec![of(4, 3), of(5, 1)]), [2]);
+    assert_eq!(after(vec![of(6, 1)]), [2], "the same state");
+    assert_eq!(after(vec![of(5, 9)]), [2], "a lower version is skipped");
+    assert_eq!(changes(Condition::field(F::Changes, Comparison::Greater, 1)), [2]);
+    assert_eq!(changes(Condition::field(F::Changes, Comparison::Greater, 2)), [0_u64; 0]);
+    let clean = Write::Clean { dataset: Dataset::fim_files() };
+    assert_eq!(after(vec![clean, of(7, 5)]), [0]);
+    assert_eq!(after(vec![of(8, 6)]), [1]);
+    assert_eq!(after(vec![records::removal("/a", 9), of(10, 7)]), [0]);
+}
