@@ -5,7 +5,7 @@ cost for others.
 Prints a table and writes results/realtime.json. A plain inotify reader watches the same storm, with
 a pause of 500 ms between its reads.
 
-usage: realtime.py [storm] [latency] [flood] [who] [idle] [overhead]   (none: all; QUICK=1 for a short one)
+usage: realtime.py [storm] [latency] [flood] [who] [idle] [overhead] [upgrade]   (none: all; QUICK=1 for a short one)
 HOLDFAST_BIN names another binary than the release build. Needs root.
 """
 
@@ -25,6 +25,7 @@ import time
 from datetime import datetime
 
 import commands
+import upgrade
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BINARY = os.environ.get("HOLDFAST_BIN", os.path.join(HERE, "../target/release/holdfast"))
@@ -567,6 +568,11 @@ def overhead(base):
     agent.end()
 
 
+def upgrading(base):
+    """Which changes of a real upgrade of the system's own packages are explained, and which must not be."""
+    upgrade.measure(Up(os.path.join(base, "upgrade")), os.path.join(base, "upgrade"), row)
+
+
 def machine():
     with open("/proc/loadavg") as load, open("/proc/cpuinfo") as cpu:
         model = [line.split(":")[1].strip() for line in cpu if line.startswith("model name")]
@@ -579,7 +585,7 @@ def machine():
 
 
 def main():
-    cases = {"storm": storm, "latency": latency, "flood": flood, "who": who, "idle": idle, "overhead": overhead}
+    cases = {"storm": storm, "latency": latency, "flood": flood, "who": who, "idle": idle, "overhead": overhead, "upgrade": upgrading}
     wanted = sys.argv[1:] or list(cases)
     base = tempfile.mkdtemp()
     try:

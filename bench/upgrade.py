@@ -1,0 +1,231 @@
+"""An upgrade of 50 packages by the real apt-get on the real system, while another process plants
+files, and impostors of package managers. The command `realtime.py upgrade`.
+
+Everything has the prefix `holdfast-bench` and is removed at the end, also after an error.
+"""
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+
+import upgrade_impostors
+import upgrade_packages
+from upgrade_packages import ETC, LIB, PREFIX, SHARE, STATE
+
+PLANTED = 40
+# Packages of Debian that are installed again where they are installed and their files are offered.
+AGAIN = (
+    "fontconfig hostname man-db shared-mime-info ucf sgml-base xml-core sensible-utils media-types "
+    "libc-bin debconf procps netbase"
+).split()
+# Folders of the default paths, and those that the packages have besides.
+WATCHED = [
+    "/etc", "/usr/bin", "/usr/sbin", "/usr/lib/systemd", LIB, SHARE, STATE,
+    "/usr/share/man", "/usr/share/doc", "/usr/share/mime", "/var/cache/man",
+]
+
+
+def prepare():
+    """Creates what must exist before the agent starts."""
+    door = os.path.dirname(upgrade_impostors.DOOR)
+    for folder in (f"{SHARE}/impostors", f"{SHARE}/planted", LIB, ETC, STATE, door):
+        os.makedirs(folder, exist_ok=True)
+
+
+def snapshot():
+    """Returns what `lstat` has of each file and link below the watched folders."""
+    found = {}
+    for top in WATCHED:
+        for folder, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(folder, name)
+                at = os.lstat(path)
+                found[path] = (at.st_ino, at.st_mode, at.st_uid, at.st_gid, at.st_size, at.st_mtime_ns)
+    return found
+
+
+class Planter(threading.Thread):
+    """Writes files into the folders of the packages while they are upgraded, each in another way."""
+
+    WAYS = [
+        "echo x > {path}",
+        "cp /etc/hostname {path}",
+        "touch {path}",
+        "echo x > {path}.dpkg-new; mv {path}.dpkg-new {path}",
+        "cp {own} {path}",
+        "ln -s /etc/hostname {path}",
+        "mkdir {path}",
+        "cp /bin/true {path}; chmod 4755 {path}",
+    ]
+    FOLDERS = ["/usr/bin", "/etc", ETC, LIB, SHARE, f"{SHARE}/plain01/d1", f"{SHARE}/plain08/new", "/etc/cron.d", "/usr/lib/systemd/system", f"{SHARE}/planted"]
+
+    def __init__(self, pause_s):
+        super().__init__(daemon=True)
+        self.pause_s, self.planted, self.ending = pause_s, [], False
+
+    def run(self):
+        while len(self.planted) < PLANTED and not self.ending:
+            number = len(self.planted)
+            folder = self.FOLDERS[number % len(self.FOLDERS)]
+            if not os.path.isdir(folder):
+                folder = SHARE
+            path = f"{folder}/{PREFIX}-planted{number}"
+            way = self.WAYS[(number + number // len(self.WAYS)) % len(self.WAYS)]
+            script = way.format(path=path, own=f"/usr/bin/{PREFIX}-plain02")
+            subprocess.run(["sh", "-c", script], stderr=subprocess.DEVNULL)
+            self.planted.append(path)
+            time.sleep(self.pause_s)
+
+    def end(self):
+        self.ending = True
+        self.join()
+        return [path for path in self.planted if os.path.lexists(path)]
+
+
+def is_explained(change):
+    return change["cause"]["kind"] != "unexplained"
+
+
+def has_attention(change):
+    return change["cause"].get("attention", False)
+
+
+def told(change):
+    """Returns a change in a line, for what misses its goal."""
+    process = change.get("process") or {}
+    chain = [process.get("command_line") or process.get("attribution") or "?"]
+    chain += [one.get("command_line", "?") for one in (process.get("parent"), *process.get("ancestors", [])) if one]
+    return f"{change['kind']} {change['path']} {change['cause']} | {' <- '.join(word[:90] for word in chain[:4])}"
+
+
+def report_share(case, changes, row):
+    """Counts the explained changes and prints those that are not."""
+    files = [one for one in changes if one["path"].startswith("/")]
+    packages = [one for one in changes if not one["path"].startswith("/")]
+    for name, items in (("files", files), ("packages", packages)):
+        if not items:
+            continue
+        explained = [one for one in items if is_explained(one)]
+        for one in items:
+            if not is_explained(one):
+                print(f"  unexplained: {told(one)}")
+        row(case, name, "changes", len(items), "", 1)
+        row(case, name, "explained_share", len(explained) / len(items), "", len(items))
+    attention = [one for one in files if is_explained(one) and has_attention(one)]
+    for one in attention:
+        print(f"  attention: {told(one)}")
+    row(case, "files", "attention", len(attention), "", len(files))
+
+
+def report_unexplained(case, paths, changes, row):
+    """Counts the paths whose newest change is explained: there should be none."""
+    newest = {}
+    for change in changes:
+        newest.setdefault(change["path"], change)
+    missing = [path for path in paths if path not in newest]
+    assert not missing, f"not reported: {missing}"
+    found = [newest[path] for path in paths if is_explained(newest[path])]
+    for change in found:
+        print(f"  explained: {told(change)}")
+    row(case, "holdfast", "explained", len(found), "", len(paths))
+
+
+def measure(up, base, row):
+    """Runs the case. `up` is a server and an agent that are not started yet."""
+    os.chmod(base, 0o755)
+    apt = upgrade_packages.Apt(base)
+    before = upgrade_packages.installed()
+    prepare()
+    try:
+        names = upgrade_packages.build(base)
+        apt.offer(1)
+        apt.run("install", *names)
+        with open(f"{ETC}/edited.conf", "a") as out:
+            out.write("# by the administrator\n")
+        apt.offer(2)
+        up.start(path for path in WATCHED if os.path.isdir(path))
+        up.settle()
+        cases(up, base, apt, names, row)
+        up.stop()
+    finally:
+        clean_up(before)
+
+
+def cases(up, base, apt, names, row):
+    since, before = up.newest(), snapshot()
+    planter = Planter(0.02)
+    planter.start()
+    apt.run("dist-upgrade")
+    planted = planter.end()
+    up.settle(since + len(names) + len(planted))
+    changes, after = up.changes(since), snapshot()
+    case = f"upgrade of {len(names)} packages"
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    unreported = changed - {one["path"] for one in changes}
+    for path in sorted(unreported):
+        print(f"  not reported: {path}")
+    row(case, "holdfast", "unreported", len(unreported), "files", len(changed))
+    # The folders of planted files change with them.
+    report_share(case, [one for one in changes if f"{PREFIX}-planted" not in one["path"]], row)
+    report_unexplained(f"{len(planted)} planted files", planted, changes, row)
+    since = up.newest()
+    again = offered(apt)
+    if again:
+        apt.run("install", "--reinstall", *again, own=False)
+        up.settle(since + 1)
+        report_share(f"reinstall of {len(again)} packages", up.changes(since), row)
+    since = up.newest()
+    targets = upgrade_impostors.run(base, apt)
+    up.settle(since + len(targets))
+    changes = up.changes(since)
+    report_unexplained(f"{len(targets)} impostors", list(targets.values()), changes, row)
+    door = [one for one in changes if one["path"] == upgrade_impostors.DOOR]
+    assert door, "the door of a script was not reported"
+    marked = [one for one in door if has_attention(one) or not is_explained(one)]
+    row("sudoers by a script", "holdfast", "listed_share", len(marked) / len(door), "", len(door))
+
+
+def offered(apt):
+    """Returns the packages whose installed version apt can download, without any other change."""
+    found = []
+    for name in sorted(set(AGAIN) & {one.split(":")[0] for one in upgrade_packages.installed()}):
+        try:
+            plan = apt.run("-s", "install", "--reinstall", name, own=False)
+            steps = [line.split() for line in plan.splitlines() if line.startswith(("Inst ", "Remv "))]
+            if [words[1] for words in steps] == [name]:
+                apt.run("--download-only", "install", "--reinstall", name, own=False)
+                found.append(name)
+        except RuntimeError as e:
+            print(f"  {name} is left out: {str(e).strip().splitlines()[-1]}")
+    return found[:10]
+
+
+def clean_up(before):
+    """Removes the packages and files of the bench."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+    upgrade_impostors.clean_up()
+    added = sorted(name for name in upgrade_packages.installed() - before if name.startswith(PREFIX))
+    if added:
+        env = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+        # Folders with planted files stay until below, of which dpkg warns.
+        command = ["dpkg", "--force-depends", "--purge", *added]
+        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode != 0:
+            print(done.stderr)
+    left = upgrade_packages.installed() - before
+    if left:
+        print(f"not removed: {' '.join(sorted(left))}")
+    subprocess.run(["deluser", "--quiet", "--system", PREFIX], **quiet)
+    for folder in (SHARE, LIB, ETC, STATE):
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in ("/usr/bin", "/etc", "/etc/cron.d", "/etc/systemd/system", "/usr/lib/systemd/system"):
+        for name in os.listdir(folder):
+            if name.startswith(f"{PREFIX}-"):
+                path = os.path.join(folder, name)
+                shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+    try:
+        os.rmdir(os.path.dirname(upgrade_impostors.DOOR))
+    except OSError:
+        pass  # It has other files.
