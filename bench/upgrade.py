@@ -15,11 +15,15 @@ import upgrade_packages
 from upgrade_packages import ETC, LIB, PREFIX, SHARE, STATE
 
 PLANTED = 40
+# The agent reports files that existed for a moment after a minute.
+TRANSIENT_S = 66
 # Packages of Debian that are installed again where they are installed and their files are offered.
 AGAIN = (
     "fontconfig hostname man-db shared-mime-info ucf sgml-base xml-core sensible-utils media-types "
     "libc-bin debconf procps netbase"
 ).split()
+# Packages of Debian that are installed and purged where they are not installed.
+FRESH = "at cron iputils-ping logrotate".split()
 # Folders of the default paths, and those that the packages have besides.
 WATCHED = [
     "/etc", "/usr/bin", "/usr/sbin", "/usr/lib/systemd", LIB, SHARE, STATE,
@@ -58,6 +62,7 @@ class Planter(threading.Thread):
         "ln -s /etc/hostname {path}",
         "mkdir {path}",
         "cp /bin/true {path}; chmod 4755 {path}",
+        "touch {path}; rm {path}",
     ]
     FOLDERS = ["/usr/bin", "/etc", ETC, LIB, SHARE, f"{SHARE}/plain01/d1", f"{SHARE}/plain08/new", "/etc/cron.d", "/usr/lib/systemd/system", f"{SHARE}/planted"]
 
@@ -92,19 +97,26 @@ def has_attention(change):
     return change["cause"].get("attention", False)
 
 
+def is_planted(change):
+    names = [change["path"], *(change.get("transient") or {}).get("names", [])]
+    return any(f"{PREFIX}-planted" in name for name in names)
+
+
 def told(change):
     """Returns a change in a line, for what misses its goal."""
     process = change.get("process") or {}
     chain = [process.get("command_line") or process.get("attribution") or "?"]
     chain += [one.get("command_line", "?") for one in (process.get("parent"), *process.get("ancestors", [])) if one]
-    return f"{change['kind']} {change['path']} {change['cause']} | {' <- '.join(word[:90] for word in chain[:4])}"
+    names = (change.get("transient") or {}).get("names", "")
+    return f"{change['kind']} {change['path']} {names} {change['cause']} | {' <- '.join(word[:90] for word in chain[:4])}"
 
 
 def report_share(case, changes, row):
     """Counts the explained changes and prints those that are not."""
-    files = [one for one in changes if one["path"].startswith("/")]
+    moments = [one for one in changes if one["kind"] == "transient"]
+    files = [one for one in changes if one["path"].startswith("/") and one not in moments]
     packages = [one for one in changes if not one["path"].startswith("/")]
-    for name, items in (("files", files), ("packages", packages)):
+    for name, items in (("files", files), ("packages", packages), ("moments", moments)):
         if not items:
             continue
         explained = [one for one in items if is_explained(one)]
@@ -113,10 +125,10 @@ def report_share(case, changes, row):
                 print(f"  unexplained: {told(one)}")
         row(case, name, "changes", len(items), "", 1)
         row(case, name, "explained_share", len(explained) / len(items), "", len(items))
-    attention = [one for one in files if is_explained(one) and has_attention(one)]
+    attention = [one for one in changes if is_explained(one) and has_attention(one)]
     for one in attention:
         print(f"  attention: {told(one)}")
-    row(case, "files", "attention", len(attention), "", len(files))
+    row(case, "all", "attention", len(attention), "", len(changes))
 
 
 def report_unexplained(case, paths, changes, row):
@@ -132,8 +144,9 @@ def report_unexplained(case, paths, changes, row):
     row(case, "holdfast", "explained", len(found), "", len(paths))
 
 
-def measure(up, base, row):
-    """Runs the case. `up` is a server and an agent that are not started yet."""
+def measure(up, base, row, quick):
+    """Runs the case. `up` is a server and an agent that are not started yet. The short run leaves the
+    packages of Debian out."""
     os.chmod(base, 0o755)
     apt = upgrade_packages.Apt(base)
     before = upgrade_packages.installed()
@@ -147,19 +160,21 @@ def measure(up, base, row):
         apt.offer(2)
         up.start(path for path in WATCHED if os.path.isdir(path))
         up.settle()
-        cases(up, base, apt, names, row)
-        up.stop()
+        try:
+            cases(up, base, apt, names, row, quick)
+        finally:
+            up.stop()
     finally:
         clean_up(before)
 
 
-def cases(up, base, apt, names, row):
+def cases(up, base, apt, names, row, quick):
     since, before = up.newest(), snapshot()
     planter = Planter(0.02)
     planter.start()
     apt.run("dist-upgrade")
     planted = planter.end()
-    up.settle(since + len(names) + len(planted))
+    finish(up, since + len(names) + len(planted))
     changes, after = up.changes(since), snapshot()
     case = f"upgrade of {len(names)} packages"
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
@@ -167,15 +182,13 @@ def cases(up, base, apt, names, row):
     for path in sorted(unreported):
         print(f"  not reported: {path}")
     row(case, "holdfast", "unreported", len(unreported), "files", len(changed))
-    # The folders of planted files change with them.
-    report_share(case, [one for one in changes if f"{PREFIX}-planted" not in one["path"]], row)
-    report_unexplained(f"{len(planted)} planted files", planted, changes, row)
-    since = up.newest()
-    again = offered(apt)
-    if again:
-        apt.run("install", "--reinstall", *again, own=False)
-        up.settle(since + 1)
-        report_share(f"reinstall of {len(again)} packages", up.changes(since), row)
+    report_share(case, [one for one in changes if not is_planted(one)], row)
+    case = f"{len(planted)} planted files"
+    report_unexplained(case, planted, changes, row)
+    moments = [one for one in changes if one["kind"] == "transient" and is_planted(one)]
+    row(case, "moments", "explained", sum(map(is_explained, moments)), "", len(moments))
+    if not quick:
+        packages_of_debian(up, apt, row)
     since = up.newest()
     targets = upgrade_impostors.run(base, apt)
     up.settle(since + len(targets))
@@ -187,7 +200,37 @@ def cases(up, base, apt, names, row):
     row("sudoers by a script", "holdfast", "listed_share", len(marked) / len(door), "", len(door))
 
 
-def offered(apt):
+def packages_of_debian(up, apt, row):
+    """Installs packages of Debian again, and installs and purges others."""
+    again, before = offered_again(apt), upgrade_packages.installed()
+    fresh = [name for name in FRESH if name not in before and is_offered(apt, name)]
+    since = up.newest()
+    if again:
+        apt.run("install", "--reinstall", *again, own=False)
+    if fresh:
+        apt.run("install", "--no-install-recommends", *fresh, own=False)
+        apt.run("purge", *sorted(upgrade_packages.installed() - before), own=False)
+    finish(up, since + len(again))
+    case = f"{len(again)} of Debian again, {len(fresh)} in and out"
+    report_share(case, up.changes(since), row)
+
+
+def finish(up, least):
+    """Waits until all has arrived, also the files that existed for a moment."""
+    up.settle(least)
+    time.sleep(TRANSIENT_S)
+    up.settle(least)
+
+
+def is_offered(apt, name):
+    try:
+        apt.run("--download-only", "install", "--no-install-recommends", name, own=False)
+    except RuntimeError:
+        return False
+    return True
+
+
+def offered_again(apt):
     """Returns the packages whose installed version apt can download, without any other change."""
     found = []
     for name in sorted(set(AGAIN) & {one.split(":")[0] for one in upgrade_packages.installed()}):
@@ -206,7 +249,8 @@ def clean_up(before):
     """Removes the packages and files of the bench."""
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
     upgrade_impostors.clean_up()
-    added = sorted(name for name in upgrade_packages.installed() - before if name.startswith(PREFIX))
+    added = upgrade_packages.installed() - before
+    added = sorted(name for name in added if name.startswith(PREFIX) or name in FRESH)
     if added:
         env = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
         # Folders with planted files stay until below, of which dpkg warns.
