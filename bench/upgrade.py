@@ -15,8 +15,8 @@ import upgrade_packages
 from upgrade_packages import ETC, LIB, PREFIX, SHARE, STATE
 
 PLANTED = 40
-# The agent reports files that existed for a moment after a minute.
-TRANSIENT_S = 66
+# The agent reports files that existed for a moment after a minute, and looks every 30 s.
+TRANSIENT_S = 95
 # Packages of Debian that are installed again where they are installed and their files are offered.
 AGAIN = (
     "fontconfig hostname man-db shared-mime-info ucf sgml-base xml-core sensible-utils media-types "
@@ -202,16 +202,17 @@ def cases(up, base, apt, names, row, quick):
 
 def packages_of_debian(up, apt, row):
     """Installs packages of Debian again, and installs and purges others."""
-    again, before = offered_again(apt), upgrade_packages.installed()
-    fresh = [name for name in FRESH if name not in before and is_offered(apt, name)]
-    since = up.newest()
+    since, again = up.newest(), offered_again(apt)
+    before = upgrade_packages.installed()
+    fresh = [name for name in FRESH if name not in before]
+    added = steps(apt, "install", "--no-install-recommends", *fresh) if fresh else []
     if again:
         apt.run("install", "--reinstall", *again, own=False)
-    if fresh:
+    if added:
         apt.run("install", "--no-install-recommends", *fresh, own=False)
-        apt.run("purge", *sorted(upgrade_packages.installed() - before), own=False)
+        apt.run("purge", *added, own=False)
     finish(up, since + len(again))
-    case = f"{len(again)} of Debian again, {len(fresh)} in and out"
+    case = f"{len(again)} packages again, {len(added)} in and out"
     report_share(case, up.changes(since), row)
 
 
@@ -222,27 +223,23 @@ def finish(up, least):
     up.settle(least)
 
 
-def is_offered(apt, name):
+def steps(apt, *words):
+    """Returns the packages that apt would install or remove, if it can download them."""
     try:
-        apt.run("--download-only", "install", "--no-install-recommends", name, own=False)
-    except RuntimeError:
-        return False
-    return True
+        plan = apt.run("-s", *words, own=False)
+        apt.run("--download-only", *words, own=False)
+    except RuntimeError as e:
+        print(f"  {words[-1]} is left out: {str(e).strip().splitlines()[-1]}")
+        return []
+    lines = [line.split() for line in plan.splitlines()]
+    return [words[1] for words in lines if words and words[0] in ("Inst", "Remv")]
 
 
 def offered_again(apt):
-    """Returns the packages whose installed version apt can download, without any other change."""
-    found = []
-    for name in sorted(set(AGAIN) & {one.split(":")[0] for one in upgrade_packages.installed()}):
-        try:
-            plan = apt.run("-s", "install", "--reinstall", name, own=False)
-            steps = [line.split() for line in plan.splitlines() if line.startswith(("Inst ", "Remv "))]
-            if [words[1] for words in steps] == [name]:
-                apt.run("--download-only", "install", "--reinstall", name, own=False)
-                found.append(name)
-        except RuntimeError as e:
-            print(f"  {name} is left out: {str(e).strip().splitlines()[-1]}")
-    return found[:10]
+    """Returns the packages that can be installed again without any other change."""
+    present = {name.split(":")[0] for name in upgrade_packages.installed()}
+    names = [name for name in AGAIN if name in present]
+    return [name for name in names if steps(apt, "install", "--reinstall", name) == [name]][:10]
 
 
 def clean_up(before):
@@ -258,9 +255,6 @@ def clean_up(before):
         done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:
             print(done.stderr)
-    left = upgrade_packages.installed() - before
-    if left:
-        print(f"not removed: {' '.join(sorted(left))}")
     subprocess.run(["deluser", "--quiet", "--system", PREFIX], **quiet)
     for folder in (SHARE, LIB, ETC, STATE):
         shutil.rmtree(folder, ignore_errors=True)
