@@ -27,6 +27,13 @@ case "$name" in
     exec ./cache.sh ;;
   realtime)
     [ -n "${HOLDFAST_BIN:-}" ] || (cd .. && cargo build --release --quiet --bin holdfast)
+    case " ${*:2} " in
+      "  " | *" upgrade "*)
+        for needed in dpkg-scanpackages:dpkg-dev adduser:adduser ucf:ucf setcap:libcap2-bin \
+          deb-systemd-helper:init-system-helpers; do
+          ../tests/packages.sh "${needed%:*}" "${needed#*:}"
+        done ;;
+    esac
     shift
     exec ./realtime.py "$@" ;;
   promql)
