@@ -45,7 +45,8 @@ pub(crate) fn of(change: &Change, database: &Path) -> Account {
     }
 }
 
-fn of_actors(actors: &[Actor], database: &Path) -> Account {
+/// Returns the tool behind what these writers made.
+pub(crate) fn of_actors(actors: &[Actor], database: &Path) -> Account {
     if actors.iter().any(|actor| actor.attribution == Attribution::Uncertain) {
         return Account::Unknown;
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use model::{Cause, CauseKind, Change, Kind, Observation};
 
 use crate::account::Account;
-use crate::limits;
+use crate::{limits, own};
 
 /// Bits of a mode that give a program the rights of its owner or group.
 const SET_IDS: u32 = 0o6000;
@@ -124,16 +124,8 @@ fn package_of_script(script: &str) -> Option<&str> {
 }
 
 /// Returns true if the path of a change is a door. `root` is the system's root.
-fn is_door(path: &[u8], root: &Path) -> bool {
-    let root = root.as_os_str().as_encoded_bytes();
-    let root = root.strip_suffix(b"/").unwrap_or(root);
-    let Some(below) = path.strip_prefix(root).and_then(|rest| rest.strip_prefix(b"/")) else {
-        return false;
-    };
-    let is_at_or_below = |door: &&str| {
-        let rest = below.strip_prefix(door.as_bytes());
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-    };
+pub(crate) fn is_door(path: &[u8], root: &Path) -> bool {
+    let Some(below) = own::below(path, root) else { return false };
     // PAM's modules lie in a folder of the architecture.
     let is_module = || {
         let mut parts = below.rsplit(|byte| *byte == b'/');
@@ -145,7 +137,7 @@ fn is_door(path: &[u8], root: &Path) -> bool {
         let name = parts.next().unwrap_or_default();
         parts.next() == Some(b".ssh") && name.starts_with(KEYS)
     };
-    DOORS.iter().any(is_at_or_below) || is_module() || is_key()
+    own::is_at_or_below(below, DOORS) || is_module() || is_key()
 }
 
 /// Returns the privileges that a change adds to a program, in words; `None` if it adds none.

@@ -3,8 +3,9 @@
 //! 1. `package`: the content is what a package delivered, and every writer descends from dpkg. A
 //!    change without known writers needs a line of `dpkg.log` near its time. What was removed has no
 //!    content: the writer decides.
-//! 2. `deployment`: every writer descends from a package manager or from a tool of configuration
-//!    management. A file of a package with another content is not explained by that.
+//! 2. `deployment`: every writer runs for a script of a package, or descends from a tool of
+//!    configuration management. A file of a package with another content is not explained by that.
+//!    Package managers themselves account only for their own files.
 //! 3. Otherwise it is unexplained. If only the content is that of a package, the detail says so.
 
 use std::collections::{HashMap, HashSet};
@@ -21,12 +22,15 @@ use crate::history::History;
 use crate::lineage::Tool;
 use crate::lists::{Lists, Member};
 use crate::log::{Action, Log, LogLine};
-use crate::{DpkgLock, content, limits};
+use crate::{DpkgLock, content, limits, own};
 
 /// Ends of the names of files that dpkg writes and renames.
 const TEMPORARY: [&[u8]; 2] = [b".dpkg-new", b".dpkg-tmp"];
 /// Ends of the names of files with the content of another file of the package.
 const DELIVERED: [&[u8]; 2] = [b".dpkg-new", b".dpkg-dist"];
+
+/// End of the name of a configuration file that dpkg has replaced.
+const REPLACED: &[u8] = b".dpkg-old";
 
 /// Result of the comparison of a change with the lists of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +54,7 @@ pub struct Explainer {
     history: History,
     lists: Lists,
     lock: DpkgLock,
+    root: PathBuf,
     /// The folder of dpkg.
     database: PathBuf,
     doors: Doors,
@@ -76,6 +81,7 @@ impl Explainer {
             history: History::new(root),
             lists: Lists::new(root),
             lock: DpkgLock::new(root),
+            root: root.to_owned(),
             database: root.join("var/lib/dpkg"),
             doors: Doors::new(root),
             saw_dpkg: false,
@@ -180,7 +186,7 @@ impl Explainer {
         let is_directory = change.after.as_ref().is_some_and(|now| now.kind == Kind::Directory);
         if change.kind != ChangeKind::Created
             || is_directory
-            || !TEMPORARY.iter().any(|end| change.key.name.ends_with(end))
+            || !is_temporary_name(&change.key.name)
         {
             return false;
         }
@@ -224,7 +230,11 @@ impl Explainer {
                 let package = package.unwrap_or_default();
                 Some(unexplained(format!("content was not compared with that of {package}")))
             }
-            (Account::Packages(run), _) if !run.doubtful => Some(by_packages_tool(run, package)),
+            (Account::Packages(run), _) if !run.doubtful => {
+                let is_own =
+                    package.is_some() && run.is_dpkg || self.is_of_tool(&change.key.path());
+                Some(by_packages_tool(run, package, is_own))
+            }
             (Account::Management(tool), _) => Some(deployment(tool, &run_of(tool))),
             (Account::Unnoticed, Content::Matches) => self.by_log(change, package?),
             (Account::Packages(_) | Account::Other, Content::Matches) => {
@@ -235,6 +245,13 @@ impl Explainer {
             }
             _ => None,
         }
+    }
+
+    /// Returns true for the files of package managers themselves, and former configuration files.
+    fn is_of_tool(&self, path: &[u8]) -> bool {
+        let replaced = path.strip_suffix(REPLACED);
+        own::is_of_tool(path, &self.root)
+            || replaced.is_some_and(|path| self.lists.find(path).is_some())
     }
 
     /// Returns the package of the changed item. A change that a scan found is compared with the
@@ -420,22 +437,31 @@ fn only_content(change: &Change, package: &str, writer: &str) -> Option<Cause> {
     is_file.then_some(Cause { content_matches, ..cause })
 }
 
-/// Returns the cause of what a package manager made that is no content of a package.
-fn by_packages_tool(run: &Run, package: Option<&str>) -> Cause {
+/// Returns the cause of what a package manager made that is no content of a package. What it wrote
+/// itself must be its own.
+fn by_packages_tool(run: &Run, package: Option<&str>, is_own: bool) -> Cause {
     let what = match (&run.script, package) {
         (Some(script), _) => format!("script {script}"),
         (None, Some(package)) if run.is_dpkg => format!("{package} has no digest of the content"),
         (None, _) if run.is_dpkg => "written by dpkg itself".to_owned(),
         (None, _) => format!("written by {} itself", run.tool.name),
     };
+    if run.script.is_none() && !is_own {
+        return unexplained(format!("{what}, but in the list of no package"));
+    }
     deployment(&run.tool, &what)
 }
 
-fn run_of(tool: &Tool) -> String {
+/// Returns true for names of files that dpkg writes and renames.
+pub(crate) fn is_temporary_name(name: &[u8]) -> bool {
+    TEMPORARY.iter().any(|end| name.ends_with(end))
+}
+
+pub(crate) fn run_of(tool: &Tool) -> String {
     format!("written by {} or a program that it started", tool.name)
 }
 
-fn deployment(tool: &Tool, what: &str) -> Cause {
+pub(crate) fn deployment(tool: &Tool, what: &str) -> Cause {
     Cause {
         kind: CauseKind::Deployment,
         detail: format!("{}: {what}", tool.name),

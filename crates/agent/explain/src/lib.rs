@@ -25,6 +25,7 @@ mod lineage;
 mod lists;
 mod lock;
 mod log;
+mod own;
 mod program;
 mod sink;
 mod status;

@@ -228,6 +228,24 @@ mod tests {
     }
 
     #[test]
+    fn program_that_a_shell_gets_as_its_script_is_no_manager() {
+        for line in ["bash /usr/bin/dpkg -i x.deb", "bash /usr/bin/unattended-upgrade"] {
+            assert_eq!(of(&actor(&[process("/usr/bin/bash", line)])), Lineage::default(), "{line}");
+        }
+        let python = process("/usr/bin/python3.11", "python3 /usr/bin/unattended-upgrade");
+        assert_eq!(of(&actor(&[python])).packages.unwrap().name, "unattended-upgrade");
+    }
+
+    #[test]
+    fn script_of_another_system_is_none_of_a_package() {
+        let dpkg = || process("/usr/bin/dpkg", "dpkg --root=/srv/x -i a.deb");
+        let mut script = process("/usr/bin/dash", "/bin/sh /var/lib/dpkg/info/a.postinst");
+        assert!(of(&actor(&[script.clone(), dpkg()])).by_dpkg);
+        script.foreign = true;
+        assert_eq!(of(&actor(&[script, dpkg()])), Lineage::default());
+    }
+
+    #[test]
     fn package_manager_among_several_programs_is_doubtful() {
         let mut writer = process("", "");
         writer.executable = None;
@@ -266,6 +284,9 @@ mod tests {
         let line = format!("ruby {}", forged.display());
         let found = of(&actor(&[process("/usr/bin/ruby3.1", &line)]));
         assert_eq!(found.management, None);
+        fs::set_permissions(&forged, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        let found = of(&actor(&[process("/usr/bin/ruby3.1", &line)]));
+        assert_eq!(found.management, None, "its folder is in one that all may write to");
         let gone = of(&actor(&[process("/usr/bin/ruby3.1", "ruby -W0 /opt/x/bin/puppet agent")]));
         assert_eq!(gone.management.unwrap().name, "puppet");
     }

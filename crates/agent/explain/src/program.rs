@@ -11,7 +11,7 @@ use model::{Candidate, ProcessInfo};
 
 /// The executable of dpkg.
 pub(crate) const DPKG: &str = "/usr/bin/dpkg";
-/// Package managers by their executable or script, with their name.
+/// Package managers by their executable, with their name.
 const PACKAGE_MANAGERS: &[(&str, &str)] = &[
     (DPKG, "dpkg"),
     ("/usr/bin/apt", "apt"),
@@ -19,11 +19,14 @@ const PACKAGE_MANAGERS: &[(&str, &str)] = &[
     ("/usr/bin/aptitude", "aptitude"),
     ("/usr/bin/aptitude-curses", "aptitude"),
     ("/usr/bin/dselect", "dselect"),
-    ("/usr/bin/unattended-upgrade", "unattended-upgrade"),
     ("/usr/libexec/packagekitd", "packagekit"),
     ("/usr/lib/packagekit/packagekitd", "packagekit"),
     ("/usr/sbin/synaptic", "synaptic"),
 ];
+/// Package managers that are scripts for Python. A shell could run other code before a program that
+/// it is given as a script.
+const PACKAGE_MANAGER_SCRIPTS: &[(&str, &str)] =
+    &[("/usr/bin/unattended-upgrade", "unattended-upgrade")];
 /// Tools of configuration management by the file name of their executable or script.
 const MANAGEMENT: &[(&str, &str)] = &[
     ("ansible", "ansible"),
@@ -44,6 +47,10 @@ const MANAGEMENT: &[(&str, &str)] = &[
 const ANSIBLE_MODULE: &str = "/.ansible/tmp/ansible-tmp-";
 /// File names of interpreters, without a version.
 const INTERPRETERS: &[&str] = &["python", "ruby", "perl", "sh", "bash", "dash"];
+/// End of the path of dpkg's database.
+const DATABASE: &str = "var/lib/dpkg";
+/// Folders of dpkg's database that have the scripts of packages.
+const SCRIPT_FOLDERS: [&str; 2] = ["info", "tmp.ci"];
 /// The program that runs a package's script which asks questions.
 const DEBCONF: &str = "/usr/share/debconf/frontend";
 /// Options of interpreters that are followed by a value.
@@ -73,7 +80,7 @@ impl<'a> Program<'a> {
 
     /// Returns the name of a package manager. One that the host does not have at its path is none.
     pub(crate) fn manager(&self) -> Option<&'static str> {
-        let of_script = || self.script().and_then(|path| manager_of_path(path.to_str()?));
+        let of_script = || manager_of_script(self.path, &self.script()?);
         manager_of_path(self.path).or_else(of_script).filter(|_| !self.foreign)
     }
 
@@ -99,14 +106,21 @@ impl<'a> Program<'a> {
     /// Returns the name of the package's script that the program runs, such as `coreutils.postinst`.
     /// `database` is dpkg's folder.
     pub(crate) fn maintainer_script(&self, database: &Path) -> Option<&'a str> {
+        let (folder, name) = self.script_of_database().filter(|_| !self.foreign)?;
+        (folder == database).then_some(name)
+    }
+
+    /// Returns the database of a package whose script the program runs, and the script's name.
+    fn script_of_database(&self) -> Option<(&'a Path, &'a str)> {
         let of_folder = |path: &'a str| {
             let path = Path::new(path);
-            let folder = path.parent()?;
-            let is_folder = ["info", "tmp.ci"].iter().any(|name| folder == database.join(name));
-            is_folder.then(|| path.file_name()?.to_str()).flatten()
+            let (folder, name) = (path.parent()?, path.file_name()?.to_str()?);
+            let database = folder.parent().filter(|database| database.ends_with(DATABASE))?;
+            let is_folder = SCRIPT_FOLDERS.iter().any(|name| folder.ends_with(name));
+            is_folder.then_some((database, name))
         };
-        if let Some(name) = of_folder(self.path) {
-            return Some(name);
+        if let Some(found) = of_folder(self.path) {
+            return Some(found);
         }
         let interpreter = interpreter(self.path)?;
         let mut words = self.arguments.iter().skip(1).map(String::as_str).peekable();
@@ -130,24 +144,35 @@ pub fn identity_paths(executable: &Path, arguments: &[u8], folder: &Path) -> Vec
     let (Some(path), Some(folder)) = (executable.to_str(), folder.to_str()) else {
         return Vec::new();
     };
-    let explains = |path: &Path| {
-        path.to_str().and_then(manager_of_path).or(management_of_path(path)).is_some()
-            || is_ansible_module(path)
-    };
     let mut paths = Vec::new();
-    if explains(executable) {
+    if manager_of_path(path).or(management_of_path(executable)).is_some() {
         paths.push(executable.to_owned());
     }
     let script = script_of(path, arguments.iter().map(String::as_str), folder);
-    if let Some(script) = script.filter(|script| explains(script)) {
+    let explains = |script: &PathBuf| {
+        manager_of_script(path, script).or(management_of_path(script)).is_some()
+            || is_ansible_module(script)
+    };
+    if let Some(script) = script.filter(explains) {
         // Another interpreter can do anything with a script of the host.
         paths.extend([executable.to_owned(), script]);
+    }
+    let program =
+        Program { path, arguments: &arguments, working_directory: folder, foreign: false };
+    if let Some((database, _)) = program.script_of_database() {
+        // dpkg runs the scripts of another system in a chroot. The script itself may be gone already.
+        paths.extend([database.join("info"), database.to_owned()]);
     }
     paths
 }
 
 fn manager_of_path(path: &str) -> Option<&'static str> {
     PACKAGE_MANAGERS.iter().find(|(known, _)| *known == path).map(|(_, name)| *name)
+}
+
+fn manager_of_script(executable: &str, script: &Path) -> Option<&'static str> {
+    let path = script.to_str().filter(|_| interpreter(executable) == Some("python"))?;
+    PACKAGE_MANAGER_SCRIPTS.iter().find(|(known, _)| *known == path).map(|(_, name)| *name)
 }
 
 fn management_of_path(path: &Path) -> Option<&'static str> {
@@ -198,14 +223,34 @@ fn script_of<'a>(
     None
 }
 
-/// Returns true if only root can change the file, or if it is gone.
+/// Returns true if the file belongs to root and others can neither change nor replace it. A file
+/// that is gone is judged by its folders.
 fn is_of_root(path: &Path) -> bool {
-    match fs::metadata(path) {
-        Ok(meta) => meta.uid() == 0 && meta.mode() & 0o002 == 0 && only_root_group(&meta),
+    let is_safe = |path: &Path, by_group: bool| match fs::metadata(path) {
+        Ok(meta) => {
+            let writable = if by_group && meta.gid() != 0 { 0o022 } else { 0o002 };
+            meta.uid() == 0 && meta.mode() & writable == 0
+        }
         Err(e) => e.kind() == std::io::ErrorKind::NotFound,
-    }
+    };
+    // Debian's `/usr/local` is writable by a group.
+    is_safe(path, true) && path.ancestors().skip(1).all(|folder| is_safe(folder, false))
 }
 
-fn only_root_group(meta: &fs::Metadata) -> bool {
-    meta.mode() & 0o020 == 0 || meta.gid() == 0
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_of_a_package_script_is_that_of_its_database() {
+        let paths = |executable: &str, line: &str| {
+            let arguments = line.replace(' ', "\0");
+            identity_paths(Path::new(executable), arguments.as_bytes(), Path::new("/"))
+        };
+        let script = "sh -e /var/lib/dpkg/info/a.postinst configure 1";
+        let database = ["/var/lib/dpkg/info", "/var/lib/dpkg"].map(PathBuf::from);
+        assert_eq!(paths("/usr/bin/dash", script), database);
+        assert!(paths("/usr/bin/dash", "sh /srv/info/a.postinst").is_empty());
+        assert_eq!(paths("/usr/bin/dpkg", "dpkg -i x"), [PathBuf::from("/usr/bin/dpkg")]);
+    }
 }

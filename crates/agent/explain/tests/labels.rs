@@ -185,7 +185,7 @@ fn links_directories_and_diverted_files_are_members() {
     assert_eq!(kind("usr/bin/link"), CauseKind::Package);
     assert_eq!(kind("etc"), CauseKind::Package);
     assert_eq!(kind("usr/bin/diverted.real"), CauseKind::Package);
-    assert_eq!(kind("usr/bin/diverted"), CauseKind::Deployment, "that of another package");
+    assert_eq!(kind("usr/bin/diverted"), CauseKind::Unexplained, "the other package has no list");
 }
 
 #[test]
@@ -289,6 +289,34 @@ fn programs_below_a_tool_are_a_deployment() {
     let cause = explain(&["/usr/bin/cp", "/none/salt-minion"]);
     assert_eq!((cause.kind, &*cause.tool), (CauseKind::Deployment, "salt"));
     assert_eq!(explain(&["/usr/bin/cp", "/usr/bin/bash"]), Cause::default());
+}
+
+#[test]
+fn package_managers_write_only_their_own_files() {
+    let system = System::new();
+    for folder in ["var/lib/apt", "usr/lib"] {
+        fs::create_dir_all(system.folder.path().join(folder)).unwrap();
+    }
+    let kind = |path: &str, writer: &str| {
+        system.write(path, "x");
+        system.explain(&system.created(path, Some(seen(&[writer])))).kind
+    };
+    for (path, writer) in [
+        ("var/lib/dpkg/available", "/usr/bin/dpkg"),
+        ("var/log/dpkg.log", "/usr/bin/dpkg"),
+        ("etc/tool.conf.dpkg-old", "/usr/bin/dpkg"),
+        ("var/lib/apt/extended_states", "/usr/bin/apt-get"),
+    ] {
+        assert_eq!(kind(path, writer), CauseKind::Deployment, "{path}");
+    }
+    // A library of LD_PRELOAD, or a database of its own.
+    for (path, writer) in [
+        ("usr/lib/unlisted", "/usr/bin/dpkg"),
+        ("etc/unlisted.dpkg-old", "/usr/bin/dpkg"),
+        ("usr/lib/unlisted", "/usr/bin/apt-get"),
+    ] {
+        assert_eq!(kind(path, writer), CauseKind::Unexplained, "{path} by {writer}");
+    }
 }
 
 #[test]
@@ -417,7 +445,9 @@ fn doors_keep_their_cause_with_attention() {
     let attention = (CauseKind::Deployment, true);
     assert_eq!(explain(&["/usr/bin/tee", &script, "/usr/bin/dpkg"]), attention);
     assert_eq!(explain(&["/usr/bin/cp", "/none/puppet"]), attention);
-    assert_eq!(explain(&["/usr/bin/dpkg", "/usr/bin/apt"]), (CauseKind::Deployment, false));
+    assert_eq!(explain(&["/usr/bin/dpkg", "/usr/bin/apt"]), (CauseKind::Unexplained, false));
     assert_eq!(explain(&["/usr/bin/apt-get"]), (CauseKind::Unexplained, false));
     assert_eq!(explain(&["/usr/bin/tee", "/usr/bin/apt-get"]), (CauseKind::Unexplained, false));
+    system.write("var/lib/dpkg/info/tool.list", "/etc/sudoers.d/x\n");
+    assert_eq!(explain(&["/usr/bin/dpkg", "/usr/bin/apt"]), (CauseKind::Deployment, false));
 }
