@@ -29,9 +29,11 @@ mod own;
 mod program;
 mod sink;
 mod status;
+mod transient;
 
 pub use account::is_by_dpkg;
 pub use explainer::Explainer;
 pub use lock::{DpkgLock, LockHolder};
 pub use program::identity_paths;
 pub use sink::ExplainingSink;
+pub use transient::transient_cause;

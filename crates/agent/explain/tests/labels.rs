@@ -320,6 +320,24 @@ fn package_managers_write_only_their_own_files() {
 }
 
 #[test]
+fn files_of_a_moment_have_the_cause_of_their_writers() {
+    let cause = |path: &str, writers: &[&str]| {
+        let key = ItemKey::of_path(format!("/none{path}").as_bytes());
+        let cause = explain::transient_cause(&key, &seen(writers), Path::new("/none"));
+        cause.map(|cause| (cause.tool, cause.attention))
+    };
+    let explained = |tool: &str, attention| Some((tool.to_owned(), attention));
+    let script = "/usr/bin/dash /none/var/lib/dpkg/info/tool.postinst";
+    let by_script = ["/usr/bin/sed", script, "/usr/bin/dpkg", "/usr/bin/apt-get"];
+    assert_eq!(cause("/etc/sedx", &by_script), explained("apt-get", false));
+    assert_eq!(cause("/etc/cron.d/sedx", &by_script), explained("apt-get", true));
+    assert_eq!(cause("/etc/cron.d/x.dpkg-tmp", BY_DPKG), explained("apt-get", false));
+    assert_eq!(cause("/etc/x", BY_DPKG), None, "dpkg has no such file");
+    assert_eq!(cause("/etc/x.dpkg-tmp", &["/usr/bin/touch", "/usr/bin/dpkg"]), None, "a hook");
+    assert_eq!(cause("/etc/x", &["/usr/bin/touch", "/none/puppet"]), explained("puppet", false));
+}
+
+#[test]
 fn tools_of_other_users_explain_nothing() {
     let system = System::new();
     system.write("usr/bin/tool", "tool 2");

@@ -115,6 +115,8 @@ pub struct Realtime {
     /// Time until which what was interrupted goes on.
     resumed_until_ns: u64,
     held: HeldNames,
+    /// Root of the system with dpkg's database.
+    packages_root: PathBuf,
     /// The folder of dpkg.
     database: PathBuf,
     deferred: DeferredNames,
@@ -150,6 +152,7 @@ impl Realtime {
             resumed_until_ns: 0,
             held: HeldNames::new(&options.packages_root),
             database: options.packages_root.join("var/lib/dpkg"),
+            packages_root: options.packages_root,
             deferred: DeferredNames::default(),
             large: LargeFiles::default(),
             transients: Transients::default(),
@@ -281,7 +284,9 @@ impl Realtime {
             self.watcher.recheck(DueCheck::name(directory.clone()));
         }
         for check in &report.transient {
-            self.transients.add(check, now);
+            let root = &self.packages_root;
+            let explain = |key: &_, seen: &_| explain::transient_cause(key, seen, root);
+            self.transients.add(check, now, explain);
         }
         for check in &report.large {
             self.large.push(check.clone(), now);

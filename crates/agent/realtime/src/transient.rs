@@ -1,22 +1,23 @@
-//! Files that were created and removed before their check: counted by directory, and reported a
-//! minute after the first one.
+//! Files that were created and removed before their check: counted by directory and cause, and
+//! reported a minute after the first one.
 
 use std::collections::HashMap;
 
 use model::path::show;
 use model::transient::NAMES_MAX;
-use model::{Actor, Check, Detection, EventBody, TransientBody};
+use model::{Actor, Cause, Check, Detection, EventBody, ItemKey, TransientBody};
 
 /// Time from the first file of a directory to its event, nanoseconds.
 const REPORT_AFTER_NS: u64 = 60_000_000_000;
-/// Directories that are counted apart at the same time; further ones are counted together.
+/// Directories and causes that are counted apart at the same time; further ones are counted together,
+/// without a cause.
 const DIRECTORIES_MAX: usize = 1_000;
 /// Directory of the files that are counted together.
 const TOGETHER: &[u8] = b"/";
 /// Different writers in one event; further ones are counted.
 const ACTORS_MAX: usize = 8;
 
-/// The files of one directory.
+/// The files of one directory and cause.
 #[derive(Debug, Default)]
 struct FileCount {
     began_ns: u64,
@@ -56,33 +57,41 @@ fn add_actor(seen: &mut Detection, actor: &Actor) {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Transients {
-    by_directory: HashMap<Vec<u8>, FileCount>,
+    counts: HashMap<(Vec<u8>, Option<Cause>), FileCount>,
 }
 
 impl Transients {
-    /// Counts a file that does not exist any more.
-    pub(crate) fn add(&mut self, check: &Check, now_ns: u64) {
+    /// Counts a file that does not exist any more. `explain` returns its cause, if it has one.
+    pub(crate) fn add(
+        &mut self,
+        check: &Check,
+        now_ns: u64,
+        explain: impl Fn(&ItemKey, &Detection) -> Option<Cause>,
+    ) {
         let Some(seen) = &check.seen else { return };
-        let directory = &check.key.directory;
-        let apart =
-            self.by_directory.len() < DIRECTORIES_MAX || self.by_directory.contains_key(directory);
-        let (directory, name) = if apart {
-            (directory.clone(), show(&check.key.name).into_owned())
+        let (directory, cause) = (check.key.directory.clone(), explain(&check.key, seen));
+        let mut key = (directory, cause);
+        let name = if self.counts.len() < DIRECTORIES_MAX || self.counts.contains_key(&key) {
+            show(&check.key.name).into_owned()
         } else {
-            (TOGETHER.to_vec(), show(&check.key.path()).into_owned())
+            key = (TOGETHER.to_vec(), None);
+            show(&check.key.path()).into_owned()
         };
         let new = FileCount { began_ns: now_ns, ..FileCount::default() };
-        self.by_directory.entry(directory).or_insert(new).add(name, seen);
+        self.counts.entry(key).or_insert(new).add(name, seen);
     }
 
     /// Takes the events that are due; at the end of the agent all of them.
     pub(crate) fn take_events(&mut self, now_ns: u64, end: bool) -> Vec<EventBody> {
-        let due = |_: &Vec<u8>, counted: &mut FileCount| {
+        let due = |_: &(Vec<u8>, Option<Cause>), counted: &mut FileCount| {
             end || now_ns.saturating_sub(counted.began_ns) >= REPORT_AFTER_NS
         };
-        let due = self.by_directory.extract_if(due);
-        due.map(|(path, counted)| EventBody::of_transient(&path, counted.body, &counted.seen))
-            .collect()
+        let due = self.counts.extract_if(due);
+        due.map(|((path, cause), counted)| {
+            let cause = cause.unwrap_or_default();
+            EventBody::of_transient(&path, counted.body, &counted.seen, cause)
+        })
+        .collect()
     }
 }
 
@@ -90,7 +99,7 @@ impl Transients {
 mod tests {
     use std::sync::Arc;
 
-    use model::{Depth, ItemKey, ProcessInfo};
+    use model::{CauseKind, Depth, ProcessInfo};
 
     use super::*;
 
@@ -108,14 +117,43 @@ mod tests {
         Check { key: ItemKey::of_path(path.as_bytes()), depth: Depth::Name, seen }
     }
 
+    fn add(transients: &mut Transients, check: &Check, now_ns: u64) {
+        transients.add(check, now_ns, |_, _| None);
+    }
+
+    #[test]
+    fn explained_files_have_an_event_of_their_own() {
+        let mut transients = Transients::default();
+        let cause = Cause { kind: CauseKind::Deployment, ..Cause::default() };
+        let explain =
+            |key: &ItemKey, _: &Detection| (*key.name == *b"x.dpkg-tmp").then(|| cause.clone());
+        for name in ["x.dpkg-tmp", "planted", "x.dpkg-tmp"] {
+            transients.add(&check(&format!("/a/{name}"), 7, 1), 1, explain);
+        }
+        let mut found: Vec<_> = transients
+            .take_events(1, true)
+            .into_iter()
+            .map(|event| {
+                (event.holdfast.cause.unwrap().kind, event.holdfast.transient.unwrap().names)
+            })
+            .collect();
+        found.sort_by_key(|(kind, _)| *kind != CauseKind::Deployment);
+        let names = |name: &str| vec![name.to_owned()];
+        let expected = [
+            (CauseKind::Deployment, names("x.dpkg-tmp")),
+            (CauseKind::Unexplained, names("planted")),
+        ];
+        assert_eq!(found, expected);
+    }
+
     #[test]
     fn one_event_counts_the_files_of_a_directory_in_a_minute() {
         let mut transients = Transients::default();
         for n in 0..20 {
-            transients.add(&check(&format!("/a/f{n}"), 7, 100 + n), 5);
+            add(&mut transients, &check(&format!("/a/f{n}"), 7, 100 + n), 5);
         }
-        transients.add(&check("/a/f0", 7, 90), 6);
-        transients.add(&check("/b/x", 7, 300), REPORT_AFTER_NS);
+        add(&mut transients, &check("/a/f0", 7, 90), 6);
+        add(&mut transients, &check("/b/x", 7, 300), REPORT_AFTER_NS);
         assert!(transients.take_events(REPORT_AFTER_NS, false).is_empty());
         let events = transients.take_events(5 + REPORT_AFTER_NS, false);
         assert_eq!(events.len(), 1);
@@ -133,7 +171,7 @@ mod tests {
     fn several_writers_are_listed_and_none_is_at_the_top() {
         let mut transients = Transients::default();
         for pid in 1..=10 {
-            transients.add(&check("/a/f", pid, 1), 1);
+            add(&mut transients, &check("/a/f", pid, 1), 1);
         }
         let event = transients.take_events(1, true).remove(0);
         assert_eq!(event.process, None);
@@ -145,7 +183,7 @@ mod tests {
     fn number_of_directories_is_bounded() {
         let mut transients = Transients::default();
         for n in 0..DIRECTORIES_MAX + 5 {
-            transients.add(&check(&format!("/d{n}/f"), 1, 1), 1);
+            add(&mut transients, &check(&format!("/d{n}/f"), 1, 1), 1);
         }
         let events = transients.take_events(1, true);
         assert_eq!(events.len(), DIRECTORIES_MAX + 1);

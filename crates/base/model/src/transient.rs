@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cause::Cause;
 use crate::event::{EventBody, EventMeta, HoldfastBody};
 use crate::notification::Detection;
 use crate::path::show;
@@ -24,7 +25,12 @@ pub struct TransientBody {
 
 impl EventBody {
     /// Builds the event of files in a directory that no longer exist. `seen` are their notifications.
-    pub fn of_transient(directory: &[u8], transient: TransientBody, seen: &Detection) -> Self {
+    pub fn of_transient(
+        directory: &[u8],
+        transient: TransientBody,
+        seen: &Detection,
+        cause: Cause,
+    ) -> Self {
         let top = TopBodies::new(seen);
         Self {
             timestamp: timestamp::micros(seen.first_us),
@@ -36,6 +42,7 @@ impl EventBody {
                 item: Some(show(directory).into_owned()),
                 seen: Some(SeenBody::new(seen)),
                 transient: Some(transient),
+                cause: Some(cause),
                 ..HoldfastBody::default()
             },
             ..Self::default()
