@@ -8,6 +8,7 @@ use dirty::HandleLayout;
 
 use crate::fanotify::{Group, Request, file_system_id};
 use crate::options::Level;
+use crate::refusals::{Refusal, mark_remedy};
 
 /// Identifier of a file system in notifications.
 pub(crate) type FileSystemId = [u8; 8];
@@ -27,14 +28,15 @@ pub struct FileSystemState {
 }
 
 impl FileSystemState {
-    /// Returns the state of a root that is a single file: its directory is marked.
-    pub(crate) fn of_file(path: &[u8], marked: bool) -> Self {
-        let (level, reason) = if marked {
-            (Level::Directories, String::new())
-        } else {
-            (Level::ScanOnly, "the directory of the file cannot be marked".to_owned())
+    /// Returns the state of a root that is a single file: its directory is marked. `refused` is the
+    /// reason why there is no group.
+    pub(crate) fn of_file(path: &[u8], marked: bool, refused: Option<&Refusal>) -> Self {
+        let (level, reason, remedy) = match refused {
+            _ if marked => (Level::Directories, "", ""),
+            Some(refused) => (Level::ScanOnly, &*refused.reason, refused.remedy),
+            None => (Level::ScanOnly, "the directory of the file cannot be marked", ""),
         };
-        let (kind, remedy) = ("file".to_owned(), String::new());
+        let (kind, reason, remedy) = ("file".to_owned(), reason.to_owned(), remedy.to_owned());
         Self { path: path.to_vec(), kind, level, reason, remedy }
     }
 }
@@ -105,7 +107,7 @@ const LOCAL: &[(u32, &str)] = &[
 impl FileSystem {
     /// Selects the best level of an open directory's file system and sets its mark.
     pub(crate) fn attach(
-        group: Result<&Group, &str>,
+        group: Result<&Group, Refusal>,
         best: Level,
         path: &[u8],
         directory: BorrowedFd<'_>,
@@ -124,8 +126,8 @@ impl FileSystem {
                 let reason = "the kernel does not notify changes made by other clients";
                 (Level::ScanOnly, reason.to_owned(), "watch the files where they are stored")
             }
-            Err(refused) => (Level::ScanOnly, refused.to_owned(), "use Linux 5.17 or later"),
-            Ok(group) => select(group, best, directory),
+            Err(refused) => (Level::ScanOnly, refused.reason, refused.remedy),
+            Ok(group) => select(group, best, &kind, directory),
         };
         let links_are_seen = level == Level::FileSystem && HandleLayout::of(&kind).is_some();
         let reason = match (level, links_are_seen) {
@@ -165,7 +167,12 @@ impl FileSystem {
 }
 
 /// Tries the marks, best first.
-fn select(group: &Group, best: Level, directory: BorrowedFd<'_>) -> (Level, String, &'static str) {
+fn select(
+    group: &Group,
+    best: Level,
+    kind: &str,
+    directory: BorrowedFd<'_>,
+) -> (Level, String, &'static str) {
     let mut reason = match best {
         Level::FileSystem if group.privileged => match group.mark(directory, Request::FileSystem) {
             Ok(()) => return (Level::FileSystem, String::new(), ""),
@@ -174,7 +181,7 @@ fn select(group: &Group, best: Level, directory: BorrowedFd<'_>) -> (Level, Stri
         Level::FileSystem => "marks on file systems need CAP_SYS_ADMIN".to_owned(),
         _ => "limited by the settings".to_owned(),
     };
-    let remedy = match best {
+    let mut remedy = match best {
         Level::FileSystem if !group.privileged => "run the agent with CAP_SYS_ADMIN",
         Level::FileSystem => "",
         _ => "allow a better level in the settings",
@@ -182,7 +189,11 @@ fn select(group: &Group, best: Level, directory: BorrowedFd<'_>) -> (Level, Stri
     if best != Level::ScanOnly {
         match group.mark(directory, Request::Directory) {
             Ok(()) => return (Level::Directories, reason, remedy),
-            Err(e) => reason = format!("{reason}; so does a directory: {e}"),
+            Err(e) => {
+                reason = format!("{reason}; a directory cannot be marked: {e}");
+                let needed = mark_remedy(kind, &e);
+                remedy = if needed.is_empty() { remedy } else { needed };
+            }
         }
     }
     (Level::ScanOnly, reason, remedy)

@@ -59,6 +59,7 @@ mod marks;
 mod mounts;
 mod options;
 mod reader;
+mod refusals;
 mod shared;
 mod upkeep;
 mod watcher;

@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::fanotify::{Group, Request, file_system_id, handle_of, handle_of_entry};
 use crate::file_systems::{FileSystem, FileSystemId};
 use crate::options::Level;
+use crate::refusals::{Refusal, mark_remedy};
 use crate::shared::{IncidentKind, Shared, State, monotonic_ns, signal};
 use model::path::is_at_or_below;
 
@@ -51,14 +52,16 @@ impl Shared {
     pub(crate) fn open_group(&self) {
         let opened_ns = monotonic_ns();
         let (group, refused) = match Group::open() {
-            Ok(group) => (Some(Arc::new(group)), String::new()),
-            Err(e) => (None, format!("the kernel refuses notifications: {e}")),
+            Ok(group) => (Some(Arc::new(group)), None),
+            Err(e) => (None, Some(Refusal::of_group(&e))),
         };
         self.intake.set_group(group.clone(), opened_ns);
         let before = {
             let mut state = self.lock();
-            if !refused.is_empty() && refused != state.refused {
-                tracing::warn!("{refused}; changes are found by scans alone");
+            if let Some(Refusal { reason, remedy }) = &refused
+                && refused != state.refused
+            {
+                tracing::warn!(remedy, "{reason}; changes are found by scans alone");
             }
             state.refused = refused;
             state.marks_since_ns = monotonic_ns();
@@ -147,12 +150,8 @@ impl Shared {
             Err(e) if [Some(libc::ENOENT), Some(libc::ESTALE)].contains(&e.raw_os_error()) => {}
             Err(e) => {
                 let reason = format!("a mark was refused: {e}");
-                let remedy = match e.raw_os_error() {
-                    Some(libc::ENOSPC) => "raise fs.fanotify.max_user_marks",
-                    Some(libc::EACCES | libc::EPERM) => "let the agent read the directory",
-                    _ => "",
-                };
-                self.limit(path, directory, &reason, remedy);
+                // Its file system accepted a mark before: the error is that of a limit or a right.
+                self.limit(path, directory, &reason, mark_remedy("", &e));
             }
         }
     }
@@ -211,7 +210,7 @@ impl Shared {
             (state.group.clone(), state.refused.clone(), state.marks_since_ns)
         };
         let best = self.options.best_level;
-        let group = group.as_deref().ok_or(refused.as_str());
+        let group = group.as_deref().ok_or_else(|| refused.unwrap_or_default());
         let (id, attached) = FileSystem::attach(group, best, path, directory)?;
         let mut state = self.lock();
         // A group that was opened since has none of these marks; its roots are scanned again.
@@ -284,7 +283,7 @@ mod tests {
             std::fs::create_dir(&root).unwrap();
             let directory = File::open(&root).unwrap();
             let path = bytes(&root);
-            let refused = Err("no notifications in this test");
+            let refused = Err(Refusal::default());
             let found = FileSystem::attach(refused, Level::ScanOnly, &path, directory.as_fd());
             (path, found.unwrap())
         });

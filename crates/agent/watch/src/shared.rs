@@ -14,6 +14,7 @@ use crate::fanotify::Group;
 use crate::file_systems::{FileSystem, FileSystemId};
 use crate::intake::Intake;
 use crate::options::Options;
+use crate::refusals::Refusal;
 
 /// Incidents that wait for the caller; older ones are dropped, since each makes its roots due.
 const INCIDENTS_MAX: usize = 1_000;
@@ -51,8 +52,8 @@ pub(crate) struct State {
     pub(crate) tracker: Tracker,
     /// `None` if the kernel refuses a group.
     pub(crate) group: Option<Arc<Group>>,
-    /// Reason why there is no group; empty if there is one.
-    pub(crate) refused: String,
+    /// Reason why there is no group.
+    pub(crate) refused: Option<Refusal>,
     /// Time of the group, or of the last mount: a directory that was marked before must be marked
     /// again. Nanoseconds of `CLOCK_MONOTONIC`.
     pub(crate) marks_since_ns: u64,
@@ -94,7 +95,7 @@ impl Shared {
         let state = State {
             tracker,
             group: None,
-            refused: String::new(),
+            refused: None,
             marks_since_ns: monotonic_ns(),
             file_systems: HashMap::new(),
             missing_roots: HashSet::new(),

@@ -67,7 +67,7 @@ fn retry_group(shared: &Shared, next_ns: &mut u64) {
         if state.group.is_some() {
             return;
         }
-        state.refused.clone()
+        state.refused.as_ref().map(|refused| refused.reason.clone()).unwrap_or_default()
     };
     shared.open_group();
     let mut state = shared.lock();

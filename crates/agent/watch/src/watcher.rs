@@ -152,7 +152,7 @@ impl Watcher {
                 let mut all: Vec<_> =
                     state.file_systems.values().filter_map(|fs| fs.state_of(number)).collect();
                 if let Some(marked) = state.file_roots.get(&number) {
-                    all.push(FileSystemState::of_file(path, *marked));
+                    all.push(FileSystemState::of_file(path, *marked, state.refused.as_ref()));
                 }
                 all.sort_by(|one, other| one.path.cmp(&other.path));
                 all

@@ -14,4 +14,5 @@ mod common;
 mod guards;
 mod levels;
 mod places;
+mod refusals;
 mod storm;
