@@ -26,13 +26,13 @@ build: ## The release binary, target/release/holdfast, with its debug symbols in
 	cargo build --release --bin holdfast
 	@./packaging/split_debug.sh target/release/holdfast
 
-install: ## The program with units, completions, manual pages and dashboards (PREFIX, DESTDIR, BIN)
+install: ## The program with units, completions, manual pages, dashboards and alerts (PREFIX, DESTDIR, BIN)
 	$(if $(BIN),,cargo build --release --bin holdfast)
 	@$(INSTALL) install
 
-packages: ## A .deb, a .rpm, an OCI image, a tarball and the debug symbols in dist/ (BIN, OUT, FORMATS)
-	$(if $(BIN),,cargo build --release --bin holdfast)
-	@BIN="$(or $(BIN),target/release/holdfast)" OUT="$(OUT)" ./packaging/packages.sh
+packages: ## A .deb, a .rpm, an OCI image, a tarball and debug symbols in dist/, for glibc 2.28 on (BIN, OUT, FORMATS)
+	$(if $(BIN),,./packaging/build.sh)
+	@BIN="$(or $(BIN),target/portable/holdfast)" OUT="$(OUT)" ./packaging/packages.sh
 
 uninstall: ## Take it away again; configuration and data stay
 	@$(INSTALL) uninstall
@@ -71,7 +71,7 @@ promqltest: ## PromQL against that of Prometheus 3.16, whose Go module is downlo
 	$(program)
 	@$(with_program) ./tests/promqltest.sh
 
-prometheus: ## A real Prometheus 3.16, built from its Go module, that writes to the series store and reads it
+prometheus: ## A real Prometheus 3.16, built from its Go module, that writes to the series store and reads it; the alerts
 	$(program)
 	@$(with_program) ./tests/prometheus.sh
 

@@ -22,8 +22,7 @@ name=holdfast_${version}_$arch
 compression=${COMPRESSION:-xz}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2> /dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
-# The newest symbol of the C library that the program needs.
-glibc=$(objdump -T "$bin" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -uV | tail -n 1)
+glibc=$(./glibc.sh "$bin")
 umask 022
 mkdir -p "$out"
 work=$(mktemp -d)
@@ -41,6 +40,8 @@ make_debug() {
 }
 
 make_deb() {
+  local libgcc=
+  if objdump -p "$bin" | grep -F 'libgcc_s.so' > /dev/null; then libgcc=', libgcc-s1'; fi
   cp -a "$stage" "$work/deb"
   install -d "$work/deb/DEBIAN"
   install -m 0755 deb/postinst deb/prerm deb/postrm "$work/deb/DEBIAN/"
@@ -52,7 +53,7 @@ Maintainer: Holdfast
 Section: admin
 Priority: optional
 Installed-Size: $(du -sk --apparent-size "$stage" | cut -f 1)
-Depends: libc6 (>= $glibc), libgcc-s1
+Depends: libc6 (>= $glibc)$libgcc
 Description: knows what changed on every machine
  Agent and server in one program: watches files and packages, keeps every
  change until the server has it, and serves a page and an API. Neither unit is
