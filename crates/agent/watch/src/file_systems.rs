@@ -104,6 +104,18 @@ const LOCAL: &[(u32, &str)] = &[
     (0x8584_58f6, "ramfs"),
 ];
 
+/// Returns the name of the file system of an open directory, and true if other machines may change it.
+pub(crate) fn kind_of(directory: BorrowedFd<'_>) -> io::Result<(String, bool)> {
+    let number = rustix::fs::fstatfs(directory)?.f_type as u32;
+    let named = |names: &[(u32, &str)]| {
+        names.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned())
+    };
+    Ok(match named(REMOTE) {
+        Some(remote) => (remote, true),
+        None => (named(LOCAL).unwrap_or_else(|| format!("{number:#x}")), false),
+    })
+}
+
 impl FileSystem {
     /// Selects the best level of an open directory's file system and sets its mark.
     pub(crate) fn attach(
@@ -113,14 +125,7 @@ impl FileSystem {
         directory: BorrowedFd<'_>,
     ) -> io::Result<(FileSystemId, Self)> {
         let id = file_system_id(directory)?;
-        let stat = rustix::fs::fstatfs(directory)?;
-        let number = stat.f_type as u32;
-        let named = |names: &[(u32, &str)]| {
-            names.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned())
-        };
-        let remote = named(REMOTE);
-        let is_remote = remote.is_some();
-        let kind = remote.or(named(LOCAL)).unwrap_or_else(|| format!("{number:#x}"));
+        let (kind, is_remote) = kind_of(directory)?;
         let (level, reason, remedy) = match group {
             _ if is_remote => {
                 let reason = "the kernel does not notify changes made by other clients";

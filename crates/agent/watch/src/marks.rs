@@ -9,7 +9,7 @@ use dirty::HandleLayout;
 use rustix::fs::{Mode, OFlags};
 
 use crate::fanotify::{Group, Request, file_system_id, handle_of, handle_of_entry};
-use crate::file_systems::{FileSystem, FileSystemId};
+use crate::file_systems::{FileSystem, FileSystemId, kind_of};
 use crate::options::Level;
 use crate::refusals::{Refusal, mark_remedy};
 use crate::shared::{IncidentKind, Shared, State, monotonic_ns, signal};
@@ -150,8 +150,10 @@ impl Shared {
             Err(e) if [Some(libc::ENOENT), Some(libc::ESTALE)].contains(&e.raw_os_error()) => {}
             Err(e) => {
                 let reason = format!("a mark was refused: {e}");
-                // Its file system accepted a mark before: the error is that of a limit or a right.
-                self.limit(path, directory, &reason, mark_remedy("", &e));
+                // Older kernels give an overlay the identifier of the file system below it, whose marks are
+                // accepted.
+                let (kind, _) = kind_of(directory).unwrap_or_default();
+                self.limit(path, directory, &reason, mark_remedy(&kind, &e));
             }
         }
     }
