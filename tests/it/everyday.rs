@@ -151,6 +151,11 @@ fn files_packages_rules_and_audit_are_printed() {
     assert_eq!(fleet.json(&format!("changes --agent 1 --path {at}")).len(), 0);
 
     let rules = fleet.json("rules").len();
+    let listed = fleet.run("rules");
+    assert!(
+        listed.contains("stored") && !listed.contains("enabled"),
+        "none is evaluated: {listed}"
+    );
     let shown = fleet.run("rules show cron_changed.yml");
     let file = fleet.base.join("mine.yml");
     fs::write(&file, shown.replace("805f7d7f", "805f7d70")).unwrap();

@@ -25,7 +25,7 @@ pub struct RulesArgs {
 enum RulesCommand {
     /// Print a rule.
     Show(RuleArgs),
-    /// Store a file of one rule. The server checks it and evaluates it from then on.
+    /// Store a file of one rule. The server checks it; no rule is evaluated yet.
     Add(AddArgs),
     /// Delete a rule.
     Delete(RuleArgs),
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: RulesArgs) -> anyhow::Result<()> {
             let client = args.list.connect.client()?;
             let columns: &[table::Column] = &[
                 ("rule", |item| text(at(item, "/filename"))),
-                ("status", |item| text(at(item, "/status"))),
+                ("status", |item| status(&text(at(item, "/status")))),
             ];
             args.list.print(&client, &["rules", "files"], &[], columns).await
         }
@@ -81,6 +81,11 @@ pub(crate) async fn run(args: RulesArgs) -> anyhow::Result<()> {
             args.act.report(&client.send(request).await?, "deleted")
         }
     }
+}
+
+/// Returns the status of a rule in words: the API calls a valid rule `enabled`, but none is evaluated yet.
+fn status(word: &str) -> String {
+    if word == "enabled" { "stored" } else { word }.to_owned()
 }
 
 async fn add(args: &AddArgs) -> anyhow::Result<()> {

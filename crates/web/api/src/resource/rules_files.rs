@@ -52,7 +52,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
                 query(
                     "status",
                     Kind::Word(&["enabled", "disabled", "all"]),
-                    "Whether the rule is evaluated.",
+                    "`disabled` for a deprecated, unsupported or invalid rule. No rule is evaluated yet.",
                 ),
             ],
         ],
