@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the program with its units, completions, manual pages and dashboards for Grafana, or takes
-# all of it away again.
+# Installs the program with its units, completions, manual pages, dashboards for Grafana and alerts for
+# Prometheus, or takes all of it away again.
 # What people wrote (the configuration) and what the program keeps (its data) is never removed.
 # usage: install.sh install|uninstall
 #   BIN         the program to install
@@ -21,6 +21,7 @@ bash=$root$prefix/share/bash-completion/completions/holdfast
 zsh=$root$prefix/share/zsh/site-functions/_holdfast
 fish=$root$prefix/share/fish/vendor_completions.d/holdfast.fish
 grafana=$root$prefix/share/holdfast/grafana
+prometheus=$root$prefix/share/holdfast/prometheus
 config=$root$sysconfdir/holdfast
 
 install_all() {
@@ -35,6 +36,7 @@ install_all() {
   "$bin" completions fish > "$fish"
   "$bin" man --to "$man"
   install -D -m 0644 -t "$grafana" grafana/hosts.json grafana/fleet.json
+  install -D -m 0644 -t "$prometheus" prometheus/holdfast.rules.yml
   for unit in holdfast-server holdfast-agent; do
     sed -e "s#@BINDIR@#$bindir#g" -e "s#@SYSCONFDIR@#$sysconfdir#g" "$unit.service" \
       > "$units/$unit.service"
@@ -51,9 +53,9 @@ install_all() {
 uninstall_all() {
   rm -f "$root$bindir/holdfast" "$bash" "$zsh" "$fish" "$man"/holdfast.1 "$man"/holdfast-*.1 \
     "$units"/holdfast-server.service "$units"/holdfast-agent.service \
-    "$grafana"/hosts.json "$grafana"/fleet.json
+    "$grafana"/hosts.json "$grafana"/fleet.json "$prometheus"/holdfast.rules.yml
   # A folder with other files stays.
-  rmdir --ignore-fail-on-non-empty "$grafana" "${grafana%/*}" 2> /dev/null || true
+  rmdir --ignore-fail-on-non-empty "$grafana" "$prometheus" "${grafana%/*}" 2> /dev/null || true
 }
 
 case "${1:-}" in

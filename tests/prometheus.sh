@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds Prometheus 3.16 from its Go module and runs it against the series store: one sends by remote
-# write, and another answers queries by remote read.
+# write, and another answers queries by remote read. Its promtool tests the alerts.
 # usage: prometheus.sh
 #   HOLDFAST_BIN  the program (target/debug/holdfast)
 #   PROMETHEUS    a Prometheus to run instead of building one
@@ -22,5 +22,10 @@ if [ ! -x "$prometheus" ]; then
     chmod -R u+w "$folder"
     mkdir -p "$(dirname "$prometheus")"
     (cd "$folder" && GOWORK=off go build -tags remove_all_sd -o "$prometheus" ./cmd/prometheus)
+    (cd "$folder" && GOWORK=off go build -tags remove_all_sd -o "${prometheus%/*}/promtool" ./cmd/promtool)
+fi
+if promtool=${prometheus%/*}/promtool && [ -x "$promtool" ]; then
+    "$promtool" check rules ../../packaging/prometheus/holdfast.rules.yml
+    "$promtool" test rules ../../packaging/prometheus/holdfast.rules.test.yml
 fi
 HOLDFAST=$bin PROMETHEUS=$prometheus go test -count=1 -v -run 'TestPrometheus$' . "$@"

@@ -31,7 +31,7 @@ cmp "$new" "$work/first.rpm"
 # The files are those of the Debian package.
 dpkg-deb --fsys-tarfile "$work"/dist/holdfast_1.0.0_*.deb | tar -t | grep -v '/$' | sed 's/^\.//' \
   | sort > "$work/deb.list"
-rpm -qpl "$new" | grep -vxE '/etc/holdfast|/usr/share/holdfast(/grafana)?' | sort > "$work/rpm.list"
+rpm -qpl "$new" | grep -vxE '/etc/holdfast|/usr/share/holdfast(/grafana|/prometheus)?' | sort > "$work/rpm.list"
 diff "$work/deb.list" "$work/rpm.list"
 
 # The root has what the scripts call: a shell, ln, and a systemctl that records its arguments. Its C

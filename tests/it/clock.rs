@@ -204,6 +204,11 @@ impl World {
             let detail = clock["data"]["held"]["detail"].as_str().unwrap();
             assert!(detail.contains("holdfast clock accept"), "{detail}");
         }
+        let gauge = format!("\nholdfast_clock_held {}\n", u8::from(held));
+        eventually("the metric says so", || {
+            let (_, text) = http(|http| http.get(format!("{}metrics", self.url)));
+            if text.contains(&gauge) { Ok(()) } else { Err(text) }
+        });
     }
 
     /// Returns the number of metric rows that the server has stored since it started.

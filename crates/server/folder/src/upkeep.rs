@@ -44,6 +44,8 @@ impl Upkeep {
             };
             let failed = u8::from(this.registry.failure().is_some());
             metrics::gauge!("holdfast_registry_failed").set(f64::from(failed));
+            let held = u8::from(this.clock.clock.hold().is_some());
+            metrics::gauge!("holdfast_clock_held").set(f64::from(held));
             match tokio::task::spawn_blocking(tick).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(e)) => error!("registry: {e}"),
