@@ -64,6 +64,7 @@ fn installed_files_are_complete_and_uninstall_keeps_the_config() {
         "usr/share/fish/vendor_completions.d/holdfast.fish",
         "usr/share/holdfast/grafana/fleet.json",
         "usr/share/holdfast/grafana/hosts.json",
+        "usr/share/holdfast/prometheus/holdfast.rules.yml",
         "usr/share/man/man1/holdfast-up.1",
         "usr/share/man/man1/holdfast.1",
         "usr/share/zsh/site-functions/_holdfast",
@@ -204,6 +205,7 @@ fn systemd_accepts_the_units_and_rates_them_hardened() {
             ("BIN", Path::new(env!("CARGO_BIN_EXE_holdfast"))),
         ],
     );
+    let mut levels = Vec::new();
     for (name, exposure) in EXPOSURE_MAX {
         let unit = to.join("lib/systemd/system").join(name);
         let verified = analyze(&["verify", "--man=no", "--recursive-errors=no"], &unit);
@@ -213,7 +215,17 @@ fn systemd_accepts_the_units_and_rates_them_hardened() {
         let secured = analyze(&words, &unit);
         let told = String::from_utf8_lossy(&secured.stdout);
         assert!(secured.status.success(), "{name} is too exposed:\n{told}");
+        let (_, level) = told.split_once("Overall exposure level for").unwrap();
+        levels.push(level.split(' ').find_map(|word| word.parse::<f64>().ok()).unwrap());
     }
+    // Versions of systemd rate a little differently.
+    let document = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/start.md"));
+    let document = document.unwrap().replace('\n', " ");
+    let (_, said) = document.split_once("`systemd-analyze security --offline=true`: ").unwrap();
+    let said: Vec<f64> = said.split(' ').filter_map(|word| word.parse().ok()).take(2).collect();
+    assert_eq!(said.len(), levels.len(), "{said:?}");
+    let far = |(one, other): (&f64, &f64)| (one - other).abs() > 0.3;
+    assert!(!said.iter().zip(&levels).any(far), "start.md says {said:?}: {levels:?}");
 }
 
 /// Runs dpkg on a root folder of its own. Its scripts see the folder as `DPKG_ROOT`.

@@ -39,6 +39,7 @@ mod open_files;
 mod orders;
 mod owners;
 mod packages;
+mod platforms;
 mod programs;
 mod realtime;
 mod registry_failure;
