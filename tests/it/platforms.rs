@@ -87,10 +87,10 @@ fn number(path: &Path, offset: usize) -> u16 {
     u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
 }
 
-/// Returns `PRAGMA user_version` of a database that was closed cleanly.
+/// Returns the version of a database's format.
 fn user_version(path: &Path) -> u32 {
-    let bytes = fs::read(path).unwrap();
-    u32::from_be_bytes(bytes[60..64].try_into().unwrap())
+    let database = rusqlite::Connection::open(path).unwrap();
+    database.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap()
 }
 
 #[test]
