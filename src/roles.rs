@@ -168,7 +168,7 @@ fn agent_settings(file: &Path) -> anyhow::Result<(AgentSettings, String)> {
     config.validate()?;
     folder::expect_no_server(&config.data)?;
     let identity = IdentityFolder::new(&config.data);
-    if identity.load()?.is_none() {
+    let Some(who) = identity.load()? else {
         bail!(
             "{}: not enrolled yet; make a token with `holdfast token` on the server, then run \
              `holdfast enroll --config {} --token TOKEN`",
