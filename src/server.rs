@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::config::{Layout, ServerConfig, names_of};
-use crate::series::{Ports, Secrets, certificate_files, store_own};
+use crate::series::{Ports, Secrets, certificate_files, store_names, store_own};
 use folder::DataFolder;
 use folder::ServerFiles;
 use folder::Upkeep;
@@ -125,6 +125,9 @@ impl Server {
             retention: retention(config),
             shipping: shipping.clone(),
         };
+        if let Some(series) = series.clone() {
+            tokio::spawn(store_names(series, registry.clone(), stopped.clone()));
+        }
         let every = config.series.own_metrics;
         if let (Some(series), true) = (series.clone(), every > Duration::ZERO) {
             tokio::spawn(store_own(series, router, every, stopped.clone()));

@@ -135,7 +135,7 @@ pub(crate) struct TokenArgs {
     pub(crate) ttl: Duration,
     /// Remove agents that enrolled with it once they are silent for this long, without an alert: for
     /// machines that a cloud makes and ends. What they reported stays.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = client::duration)]
     pub(crate) ephemeral: Option<Duration>,
     /// Group that these agents join; may be given more than once.
     #[arg(long, value_name = "GROUP")]

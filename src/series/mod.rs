@@ -2,12 +2,14 @@
 
 mod alone;
 mod bench;
+mod names;
 mod own;
 mod ports;
 
 use crate::cli::SeriesCommand;
 
 pub(crate) use alone::certificate_files;
+pub(crate) use names::store as store_names;
 pub(crate) use own::store as store_own;
 pub(crate) use ports::{Ports, Secrets, print_ports};
 

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::common::grafana::{Grafana, Parameters};
 use crate::common::mounted::folder_to_watch;
 use crate::common::series::{Alone, post};
-use crate::common::{Running, eventually, folder};
+use crate::common::{Api, Running, eventually, folder};
 use serde_json::{Value, json};
 
 const DASHBOARDS: [&str; 2] = ["hosts.json", "fleet.json"];
@@ -150,9 +150,8 @@ fn queries(file: &str) -> Vec<PanelQuery> {
     for variable in dashboard["templating"]["list"].as_array().unwrap() {
         let place = format!("{file}: variable {}", variable["name"]);
         if let Some(text) = variable["query"]["query"].as_str() {
-            let text = text.strip_prefix("label_values(").unwrap();
-            let (selector, _) = text.rsplit_once(", ").unwrap();
-            found.push(PanelQuery { place, text: interpolated(selector), instant: true });
+            let text = text.strip_prefix("query_result(").unwrap().strip_suffix(')').unwrap();
+            found.push(PanelQuery { place, text: interpolated(text), instant: true });
         }
     }
     let mut numbers = BTreeSet::new();
@@ -225,6 +224,14 @@ fn every_panel_has_values_of_a_new_server() {
     let words = ["up", "--data", data, "--watch", tree, "--api", "127.0.0.1:0", "--plain-http"];
     let up = Running::start(&[&words[..], &["--http", "127.0.0.1:0"]].concat(), &base.join("log"));
     let grafana = Grafana::of(up.line("listening: http ").parse().unwrap());
+    eventually("the agent has a name", || {
+        let found = grafana.data("GET", "query", &[("query", "agent_info{groups=\"default\"}")]);
+        if found["result"].as_array().unwrap().len() == 1 { Ok(()) } else { Err(found.to_string()) }
+    });
+    let api = Api::of(Path::new(data));
+    let body = "{\"group_id\": \"web\"}";
+    assert_eq!(api.send("POST", "/groups", "application/json", body).0, 200);
+    assert_eq!(api.request("PUT", "/agents/001/group/web").unwrap().0, 200);
     for file in DASHBOARDS {
         let queries = queries(file);
         assert!(queries.len() > 30, "{file}: {} queries", queries.len());
@@ -247,5 +254,9 @@ fn every_panel_has_values_of_a_new_server() {
             if empty.is_empty() { Ok(()) } else { Err(empty.join("\n")) }
         });
     }
+    let infos = grafana.data("GET", "query", &[("query", "agent_info")]);
+    let infos = infos["result"].as_array().unwrap();
+    assert_eq!(infos.len(), 1, "the series with the former groups has ended: {infos:?}");
+    assert_eq!(infos[0]["metric"]["groups"], "default,web");
     assert_eq!(up.stop(), 0);
 }

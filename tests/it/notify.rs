@@ -190,7 +190,7 @@ fn removed_agent_is_logged_once_and_says_its_refusal_once() {
         assert_eq!(said, 1, "{printed:#?}");
         assert_eq!(agent.stop(), 0);
     }
-    let of = |name: &str| std::fs::read_to_string(deployment.base.join(name)).unwrap();
+    let of = |name: &str| fs::read_to_string(deployment.base.join(name)).unwrap();
     let server = of("server.log");
     let refused: Vec<_> = server.lines().filter(|line| line.contains("refused: ")).collect();
     assert_eq!(refused.len(), 1, "{server}");

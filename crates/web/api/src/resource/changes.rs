@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 use state::{ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent};
 
-use super::common::named_agents;
+use super::common::{MEMBERS, members, named_agents};
 use super::event_item::{CAUSES, change_item, coverage_item};
 use rest::code::Code;
 use rest::error::Failure;
@@ -27,7 +27,6 @@ const KINDS: &[&str] = &["created", "modified", "deleted", "moved", "transient"]
 
 const WINDOW: &[Parameter] = &[
     AGENTS_LIST,
-    query("group", Kind::GroupName, "Only agents of this group now."),
     query("path", Kind::Text, "Beginning of the path; % and _ are ordinary characters."),
     query("file", Kind::Text, "The whole path, also the former one of what was moved."),
     query("from", Kind::Instant, "Found at or after this time, RFC 3339."),
@@ -81,7 +80,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         id: "changes.list",
         about: "Changes on all agents, newest first, each with the state before and after.",
         access: action("change:read", "agent:id"),
-        parameters: &[COMMON, WINDOW, SELECTION, SINCE],
+        parameters: &[COMMON, MEMBERS, WINDOW, SELECTION, SINCE],
         body: None,
         shape: Shape::List("ChangeItem"),
         handler: Handler::Blocking(list),
@@ -103,7 +102,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         id: "coverage.list",
         about: "Gaps: intervals in which something was not watched, on all agents, newest first, with the reason.",
         access: action("coverage:read", "agent:id"),
-        parameters: &[COMMON, WINDOW, SINCE, OPEN],
+        parameters: &[COMMON, MEMBERS, WINDOW, SINCE, OPEN],
         body: None,
         shape: Shape::List("CoverageItem"),
         handler: Handler::Blocking(coverage),
@@ -174,30 +173,27 @@ fn page(call: &Call, query: ChangeQuery) -> Result<Page, Failure> {
     Ok((page, failed))
 }
 
-/// Selects the agents that the request names, by number or by group, or all that the caller may see.
-/// A removed agent may still have a history; it is in no group.
+/// Selects the agents that the request names, by number, group or platform, or all that the caller
+/// may see. A removed agent may still have a history; it is in no group and of no platform.
 fn agents(call: &Call) -> Result<Agents, Failure> {
     let scope = call.scope();
     let (named, failed) = named_agents(call);
-    let group: Vec<String> = call.parameters.text("group").map(str::to_owned).into_iter().collect();
-    Ok(match (named, group.is_empty()) {
+    if let Some(numbers) = members(call, &named)? {
+        // An empty list selects no history.
+        return Ok(Agents { numbers: Some(numbers), former: false, failed });
+    }
+    Ok(match (named, failed) {
         // The permission on removed agents is the same for all of them, so any unused number will
         // do.
-        (Permitted::All, true) if call.may_gone(&call.caller, AgentId(u32::MAX)) => {
+        (Permitted::All, _) if call.may_gone(&call.caller, AgentId(u32::MAX)) => {
             Agents { numbers: None, former: true, failed: Vec::new() }
         }
-        (Permitted::All | Permitted::Except(_), true) => {
+        (Permitted::All | Permitted::Except(_), _) => {
             let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
             let numbers = Some(call.registry().agent_ids(call.reader(), &query)?);
             Agents { numbers, former: false, failed: Vec::new() }
         }
-        (permitted, false) => {
-            // Without a member the list is empty, which selects no history.
-            let query = AgentQuery { permitted, group, ..AgentQuery::default() };
-            let numbers = Some(call.registry().agent_ids(call.reader(), &query)?);
-            Agents { numbers, former: false, failed }
-        }
-        (Permitted::Only(ids), true) => {
+        (Permitted::Only(ids), failed) => {
             let mut ids = ids.to_vec();
             let mut left = Vec::new();
             for (code, id) in failed {

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use model::AgentId;
-use registry::Permitted;
+use registry::{AgentQuery, Permitted};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use rest::code::Code;
+use rest::error::Failure;
 use rest::http::call::Call;
 use rest::http::envelope::{Answer, List};
+use rest::http::operation::{Kind, Parameter, query};
 
 /// The action that permits adding agents to a group and removing them.
 pub(crate) const ASSIGN: &str = "group:modify_assignments";
@@ -35,6 +37,25 @@ pub(crate) fn named_agents(call: &Call) -> (Permitted, Vec<(Code, AgentId)>) {
         false
     });
     (Permitted::Only(Arc::new(named)), failed)
+}
+
+/// The filters by what an agent is now.
+pub(crate) const MEMBERS: &[Parameter] = &[
+    query("group", Kind::GroupName, "Only agents of this group now."),
+    query("os", Kind::Alphanumeric, "Only agents of this platform now, for example debian."),
+];
+
+/// Returns the agents of a scope that are in the group and of the platform which the request names;
+/// `None` if it names neither.
+pub(crate) fn members(call: &Call, permitted: &Permitted) -> Result<Option<Vec<AgentId>>, Failure> {
+    let one = |name| call.parameters.text(name).map(str::to_owned).into_iter().collect();
+    let (group, os_platform): (Vec<String>, Vec<String>) = (one("group"), one("os"));
+    if group.is_empty() && os_platform.is_empty() {
+        return Ok(None);
+    }
+    let permitted = permitted.clone();
+    let query = AgentQuery { permitted, group, os_platform, ..AgentQuery::default() };
+    Ok(Some(call.registry().agent_ids(call.reader(), &query)?))
 }
 
 /// Returns an empty list in which the one requested agent failed.

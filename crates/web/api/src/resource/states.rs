@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use state::{Comparison, Condition, DocumentField, FleetQuery, SortDirection, StoredDocument};
 use utoipa::ToSchema;
 
-use super::common::{AgentRef, named_agents};
+use super::common::{AgentRef, MEMBERS, members, named_agents};
 use super::document_condition::condition;
 use super::overlay::{JoinedDocument, Overlays};
 use rest::code::Code;
@@ -31,6 +31,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     parameters: &[
         COMMON,
         PAGING,
+        MEMBERS,
         &[
             path("dataset", Kind::Name, "Name of the dataset, for example fim-files."),
             AGENTS_LIST,
@@ -165,6 +166,9 @@ fn list(call: &Call) -> Result<Answer, Failure> {
 /// that is not registered may have documents, written by local programs.
 fn agents(call: &Call) -> Result<(Permitted, Vec<(Code, AgentId)>), Failure> {
     let (scope, failed) = named_agents(call);
+    if let Some(numbers) = members(call, &scope)? {
+        return Ok((Permitted::Only(numbers.into()), failed));
+    }
     let Permitted::Only(ids) = &scope else { return Ok((scope, failed)) };
     let (mut ids, mut left) = (ids.to_vec(), Vec::new());
     for (code, id) in failed {
