@@ -49,8 +49,8 @@ async fn fetch_metrics(router: Router) -> Option<String> {
     String::from_utf8(body.to_vec()).ok()
 }
 
-/// Returns one sample for each line of the text. Every metric gets the tag `source=server`, because
-/// a series name needs at least one tag. Lines that are not samples are skipped.
+/// Returns one sample for each line of the text. Every metric gets the tag `source=server`. Lines that
+/// are not samples are skipped.
 fn batch(store: &Store, text: &str, time_ns: i64) -> Batch {
     let mut batch = Batch::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {

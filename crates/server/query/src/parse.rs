@@ -13,7 +13,7 @@ use super::apply::Function;
 use super::filter::Filter;
 use super::func::Func;
 use super::row::Column;
-use crate::time::{parse_int, parse_iso, parse_step};
+use crate::time::{parse_int, parse_iso, parse_rfc3339, parse_step};
 
 /// Most metrics of one query.
 const METRICS_MAX: usize = 256;
@@ -355,7 +355,9 @@ pub(super) fn read_range(value: &Json) -> Result<(TimeRange, Direction), String>
         let value = value.get(end).ok_or_else(|| format!("Field range.{end} is missing"))?;
         let time = match value {
             Json::String(text) if text == "now" => Some(now_ns),
-            Json::String(text) => parse_iso(text.as_bytes()).or_else(|| parse_int(text.as_bytes())),
+            Json::String(text) => parse_iso(text.as_bytes())
+                .or_else(|| parse_int(text.as_bytes()))
+                .or_else(|| parse_rfc3339(text)),
             other => other.as_i64(),
         };
         time.ok_or_else(|| format!("Field range.{end} is no time: {value}"))

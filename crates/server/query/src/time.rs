@@ -1,5 +1,8 @@
-//! Parses and formats the times of the protocols: ISO 8601 basic format, numbers in seconds to
-//! nanoseconds, and steps.
+//! Parses and formats the times of the protocols: ISO 8601 basic format, RFC 3339, numbers in
+//! seconds to nanoseconds, and steps.
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// Nanoseconds of a second.
 pub(crate) const SECOND_NS: i64 = 1_000_000_000;
@@ -64,6 +67,12 @@ pub fn parse_iso(text: &[u8]) -> Option<i64> {
     }
     let seconds = days(year, month, day) * DAY_S + hour * 3600 + minute * 60 + second;
     seconds.checked_mul(SECOND_NS)?.checked_add(if text.len() == 15 { 0 } else { nanos })
+}
+
+/// Parses an RFC 3339 text, `2026-11-28T00:00:00.5+01:00`, to nanoseconds.
+pub(crate) fn parse_rfc3339(text: &str) -> Option<i64> {
+    let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    i64::try_from(at.unix_timestamp_nanos()).ok()
 }
 
 /// Formats a time as `YYYYMMDDTHHMMSS.fffffffff` in UTC.

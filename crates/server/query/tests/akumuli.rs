@@ -175,6 +175,37 @@ fn times_may_end_in_z_and_be_now() {
 }
 
 #[test]
+fn rfc_3339_times_are_times_of_a_range() {
+    let (_folder, store) = store();
+    let row = store.row(b"up host=a").unwrap();
+    let mut batch = Batch::new();
+    let midnight_ns = 1_795_824_000_000_000_000;
+    for (time_ns, value) in [(0, 1.0), (500_000_000, 2.0), (1_000_000_000, 3.0)] {
+        batch.push(row, midnight_ns + time_ns, &[value]).unwrap();
+    }
+    store.write(batch, Ack::Persisted).unwrap();
+    let values = |from: &str, to: &str| {
+        let range = format!(r#"{{"from": "{from}", "to": "{to}"}}"#);
+        let rows = ask_in(&store, r#""select": "up""#, &range);
+        rows.lines().filter_map(|line| line.rsplit(',').next()).collect::<String>()
+    };
+    assert_eq!(values("2026-11-28T00:00:00Z", "2026-11-28T00:00:01Z"), "12");
+    assert_eq!(values("2026-11-28T00:00:00.5Z", "2026-11-28T00:00:01.000000001Z"), "23");
+    assert_eq!(values("2026-11-28T01:00:00+01:00", "2026-11-27T22:00:00.6-02:00"), "12");
+    assert_eq!(values("20261128T000000", "2026-11-28T00:00:00.1Z"), "1");
+    for (from, to) in [
+        ("2026-11-28T00:00:00", "now"),
+        ("2026-11-31T00:00:00Z", "now"),
+        ("2026-11-28", "now"),
+        ("0", "9999-01-01T00:00:00Z"),
+    ] {
+        let refused =
+            ask_in(&store, r#""select": "up""#, &format!(r#"{{"from": "{from}", "to": "{to}"}}"#));
+        assert!(refused.starts_with("-Field range."), "{from} {to}: {refused}");
+    }
+}
+
+#[test]
 fn metric_names_with_colons_work_in_filters_and_expressions() {
     let (_folder, store) = store();
     let row = store.row(b"job:x:rate|job:x:max job=a").unwrap();
