@@ -46,12 +46,20 @@ fn documented_writes_are_stored_and_queried() {
     let answers = |text: &str| said.lines().filter(|line| line.trim_end() == text).count();
     let syncs = ["+OK", "ok"].map(answers);
     assert_eq!(syncs, [4, 1], "{said}");
-    assert_eq!(said.matches(" 204 ").count(), 1, "{said}");
+    assert_eq!(said.matches(" 204 ").count(), 2, "{said}");
+    assert_eq!(said.matches(r#"{"errors":[],"failed":0,"success":1}"#).count(), 1, "{said}");
 
     let rows = run(&commands(&document, "Query"));
     let refused = rows.lines().any(|line| line.starts_with('-'));
     assert!(!refused, "{rows}");
-    for expected in ["cpu.user host=a,", "cpu.user:mean host=b,", "release 7", "15.5"] {
+    for expected in [
+        "cpu.user host=a,",
+        "cpu.user:mean host=b,",
+        "cpu.user host=d,",
+        "cpu.user host=e,",
+        "release 7",
+        "15.5",
+    ] {
         assert!(rows.contains(expected), "{expected}: {rows}");
     }
 }

@@ -1,6 +1,6 @@
 //! The query port: `/api/...` of the store's own query language, `/write` and `/api/v2/write` for the
-//! Influx line protocol, `/api/v1/write` for Prometheus remote write, and the operations of
-//! Prometheus' API.
+//! Influx line protocol, `/api/v1/write` for Prometheus remote write, `/api/put` for `OpenTSDB`, and
+//! the operations of Prometheus' API.
 //!
 //! Writes are answered after they are persisted. [`HttpOptions`] sets the token that callers
 //! present and the origins from which a browser may call. Requests from other origins are refused,

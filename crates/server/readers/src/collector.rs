@@ -31,7 +31,8 @@ pub struct RowRefusal {
     pub line: u64,
     /// The reason and the remedy.
     pub reason: String,
-    /// The offending text, shortened, with control characters escaped.
+    /// The offending text, shortened, with control characters escaped; of [`crate::put`] the data
+    /// point.
     pub text: String,
 }
 
@@ -248,10 +249,20 @@ impl<'a> RowCollector<'a> {
 
     /// Counts a refusal and stores the first [`REFUSALS_MAX`] of them.
     pub(crate) fn refuse(&mut self, line: u64, reason: impl Into<String>, text: &[u8]) {
+        self.refuse_text(line, reason, || quoted(text));
+    }
+
+    /// Does the same for an offending text that is reported as it is.
+    pub(crate) fn refuse_text(
+        &mut self,
+        line: u64,
+        reason: impl Into<String>,
+        text: impl FnOnce() -> String,
+    ) {
         let collected = &mut self.collected;
         collected.refused += 1;
         if collected.refusals.len() < REFUSALS_MAX {
-            let (reason, text) = (reason.into(), quoted(text));
+            let (reason, text) = (reason.into(), text());
             collected.refusals.push(RowRefusal { line, reason, text });
         }
     }

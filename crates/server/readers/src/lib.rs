@@ -1,7 +1,7 @@
 //! Readers of metric protocols: bytes become rows of the series store.
 //!
-//! [`RespReader`], [`TelnetReader`], [`influx`] and [`remote`] add rows to a [`RowCollector`], which
-//! returns batches and refusals. Nothing here knows of sockets or files.
+//! [`RespReader`], [`TelnetReader`], [`put`], [`influx`] and [`remote`] add rows to a
+//! [`RowCollector`], which returns batches and refusals. Nothing here knows of sockets or files.
 //!
 //! # Invariants
 //! - A refused row does not affect the rows around it, and leaves no series behind.
@@ -14,6 +14,7 @@ mod collector;
 pub mod influx;
 mod number;
 mod protobuf;
+pub mod put;
 pub mod remote;
 mod resp;
 mod telnet;

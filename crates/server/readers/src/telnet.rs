@@ -141,10 +141,7 @@ impl TelnetReader {
         let (time, rest) = word(rest);
         let (value, tags) = word(rest);
         let time_ns = parse_any(time).ok_or("no time; write seconds or milliseconds")?;
-        let value = match parse_int(value).map(Value::I64) {
-            Some(value) => value,
-            None => Value::F64(parse_float(value).ok_or("no value; write a number")?),
-        };
+        let value = parse_value(value).ok_or("no value; write a number")?;
         self.name.clear();
         self.name.extend_from_slice(metric);
         self.name.push(b' ');
@@ -152,6 +149,12 @@ impl TelnetReader {
         let mut row = collector.look_up(&self.name)?;
         collector.push(&mut row, time_ns, &[value])
     }
+}
+
+/// Parses an integer, or else a float.
+#[inline]
+pub(crate) fn parse_value(text: &[u8]) -> Option<Value> {
+    parse_int(text).map(Value::I64).or_else(|| parse_float(text).map(Value::F64))
 }
 
 fn too_long() -> String {

@@ -1,4 +1,4 @@
-//! Writes over HTTP: Influx lines, Prometheus remote write.
+//! Writes over HTTP: Influx lines, Prometheus remote write, `OpenTSDB`'s data points.
 //!
 //! All connections together hold at most [`WRITES_BYTES_MAX`] of bodies and unpacked bodies. At
 //! most [`READERS_MAX`] bodies are parsed at a time; a body counts until it is parsed, even if its
@@ -28,6 +28,8 @@ use crate::net;
 use readers::influx;
 use readers::remote::{MESSAGE_BYTES_MAX, RemoteReader};
 use readers::{CollectedRows, RowCollector, RowRefusal};
+
+mod put;
 
 /// Largest body of a write, in bytes.
 pub const WRITE_BYTES_MAX: usize = 32 << 20;
@@ -83,6 +85,7 @@ pub(super) fn routes() -> Router<Store> {
         // Version 2 of the same; organisation and bucket are ignored.
         .route("/api/v2/write", post(write_lines))
         .route("/api/v1/write", post(write_remote))
+        .route("/api/put", post(put::write_points))
         .layer(Extension(WriteQuotas::default()))
 }
 
@@ -118,6 +121,20 @@ enum Unread {
     Refused(String),
     /// The body unpacks into more than [`WRITE_BYTES_MAX`].
     TooLarge,
+}
+
+/// The reason why a body was not stored.
+enum NotStored {
+    /// The reason for which the protocol refuses the body.
+    Refused(String),
+    /// An answer that is the same in every protocol.
+    Answered(Response),
+}
+
+impl From<Response> for NotStored {
+    fn from(answer: Response) -> Self {
+        Self::Answered(answer)
+    }
 }
 
 impl From<String> for Unread {
@@ -235,7 +252,7 @@ async fn write_remote(
     store_body(&store, &quotas, request, REMOTE, read).await
 }
 
-/// Reads, parses and stores a body, and answers when it is persisted.
+/// Reads, parses and stores a body, and answers in plain words when it is persisted.
 async fn store_body(
     store: &Store,
     quotas: &WriteQuotas,
@@ -243,31 +260,11 @@ async fn store_body(
     protocol: Protocol,
     read: impl FnOnce(&[u8], &mut RowCollector<'_>) -> Result<(), Unread> + Send + 'static,
 ) -> Response {
-    let ReceivedBody { bytes: body, room } = match read_body(quotas, request).await {
-        Ok(body) => body,
-        Err(answer) => return answer,
+    let taken = match persist_body(store, quotas, request, protocol, read).await {
+        Ok(taken) => taken,
+        Err(NotStored::Refused(e)) => return refused(&e),
+        Err(NotStored::Answered(answer)) => return answer,
     };
-    let unpacks = (protocol.unpacked)(&body);
-    let units = unpacks.div_ceil(UNIT_BYTES) as u32;
-    let turn = async {
-        // With the quota for its unpacked body, a request waits only for the requests being read.
-        let unpacked = Arc::clone(&quotas.unpacked).acquire_many_owned(units).await?;
-        Ok::<_, AcquireError>((unpacked, Arc::clone(&quotas.readers).acquire_owned().await?))
-    };
-    let Ok(Ok((unpacked, reader))) = timeout(TURN_TIME_MAX, turn).await else {
-        return busy(TOO_MANY.into());
-    };
-    let small = if unpacks > SMALL_UNPACKED_BYTES { 0 } else { protocol.small };
-    let permits = Permits { body: room, unpacked, reader };
-    let Parsed { taken, reader } = match parse(store, body, small, permits, read).await {
-        Ok(parsed) => parsed,
-        Err(Unread::Refused(e)) => return refused(&e),
-        Err(Unread::TooLarge) => return too_large(),
-    };
-    net::count(protocol.name, &taken);
-    if let Err(e) = persist(store, taken.batches, reader).await {
-        return failed(&e);
-    }
     let (count, samples) = (taken.refused, taken.samples);
     if count == 0 {
         return StatusCode::NO_CONTENT.into_response();
@@ -279,6 +276,38 @@ async fn store_body(
         "partial write: {count} refused, {samples} samples stored: {}",
         each.join("; ")
     ))
+}
+
+/// Reads, parses and stores a body. Returns its refusals and counts when it is persisted.
+async fn persist_body(
+    store: &Store,
+    quotas: &WriteQuotas,
+    request: Request,
+    protocol: Protocol,
+    read: impl FnOnce(&[u8], &mut RowCollector<'_>) -> Result<(), Unread> + Send + 'static,
+) -> Result<CollectedRows, NotStored> {
+    let ReceivedBody { bytes: body, room } = read_body(quotas, request).await?;
+    let unpacks = (protocol.unpacked)(&body);
+    let units = unpacks.div_ceil(UNIT_BYTES) as u32;
+    let turn = async {
+        // With the quota for its unpacked body, a request waits only for the requests being read.
+        let unpacked = Arc::clone(&quotas.unpacked).acquire_many_owned(units).await?;
+        Ok::<_, AcquireError>((unpacked, Arc::clone(&quotas.readers).acquire_owned().await?))
+    };
+    let Ok(Ok((unpacked, reader))) = timeout(TURN_TIME_MAX, turn).await else {
+        return Err(busy(TOO_MANY.into()).into());
+    };
+    let small = if unpacks > SMALL_UNPACKED_BYTES { 0 } else { protocol.small };
+    let permits = Permits { body: room, unpacked, reader };
+    let Parsed { mut taken, reader } = match parse(store, body, small, permits, read).await {
+        Ok(parsed) => parsed,
+        Err(Unread::Refused(e)) => return Err(NotStored::Refused(e)),
+        Err(Unread::TooLarge) => return Err(too_large().into()),
+    };
+    net::count(protocol.name, &taken);
+    let batches = std::mem::take(&mut taken.batches);
+    persist(store, batches, reader).await.map_err(|e| failed(&e))?;
+    Ok(taken)
 }
 
 /// Submits the batches of a body, releases the reader's permit, and waits until everything is

@@ -9,5 +9,6 @@
 )]
 
 mod common;
+mod put;
 mod refusals;
 mod sockets;

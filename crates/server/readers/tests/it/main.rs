@@ -9,6 +9,7 @@
 )]
 
 mod common;
+mod put;
 mod readers;
 mod refusals;
 mod registration;

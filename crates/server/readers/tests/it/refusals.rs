@@ -56,6 +56,14 @@ fn name_without_metric_or_tag_without_value_is_rejected() {
 }
 
 #[test]
+fn only_influx_lines_need_a_tag() {
+    assert_eq!(telnet("put m 7 1\r\n"), (vec!["m 7000000000 1".into()], Vec::new()));
+    assert_eq!(resp(b"*2\r\n+m\r\n:1\r\n:1\r\n:7\r\n:1\r\n").0, ["m 7 1"]);
+    let (found, refusals) = lines("m f=1 7\n");
+    assert!(found.is_empty() && refusals[0].reason.contains("no tags"), "{refusals:?}");
+}
+
+#[test]
 fn tag_with_the_name_of_the_metric_label_is_refused() {
     let (found, refusals) = resp(
         b"+m __name__=x\n:7\n+1\n+!log __name__=x\n:7\n+text\n+m a=1 _\\_n\\ame__=x\n:7\n+1\n\
