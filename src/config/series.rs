@@ -123,6 +123,7 @@ pub(crate) struct SeriesConfig {
     pub(crate) merge_mib_s: u32,
     pub(crate) series_max: u64,
     pub(crate) agent_series_max: u64,
+    pub(crate) labels_max: usize,
     pub(crate) query_mib: u32,
     pub(crate) queries_mib: u32,
     #[serde(deserialize_with = "duration")]
@@ -157,6 +158,7 @@ impl Default for SeriesConfig {
             merge_mib_s: 0,
             series_max: series::SERIES_MAX_DEFAULT,
             agent_series_max: sessions::AGENT_SERIES_MAX_DEFAULT,
+            labels_max: series::LABELS_MAX_DEFAULT,
             query_mib: 512,
             queries_mib: 1024,
             own_metrics: Duration::ZERO,
@@ -201,6 +203,7 @@ impl SeriesConfig {
         within(&key("size_max"), &self.size_max, &Bytes(1 << 20), &Bytes(1 << 60))?;
         within(&key("series_max"), &self.series_max, &1, &u64::from(u32::MAX))?;
         within(&key("agent_series_max"), &self.agent_series_max, &1, &u64::from(u32::MAX))?;
+        within(&key("labels_max"), &self.labels_max, &1, &series::TAGS_MAX)?;
         within(&key("query_mib"), &self.query_mib, &16, &65_536)?;
         within(&key("queries_mib"), &self.queries_mib, &self.query_mib, &1_048_576)?;
         within(&key("rollup_age"), &self.rollup_age, &Duration::ZERO, &(year * 100))?;
@@ -257,6 +260,7 @@ impl SeriesConfig {
             hourly_age: Some(self.hourly_age).filter(|age| !age.is_zero()),
             merge_bytes_per_s_max: u64::from(self.merge_mib_s) << 20,
             series_max: self.series_max,
+            labels_max: self.labels_max,
             segment_bytes: u64::from(self.segment_mib) << 20,
             ..series::StoreOptions::default()
         }
@@ -289,6 +293,17 @@ mod tests {
         };
         assert_eq!(refused(8, 1024), "series.query_mib = 8: must be from 16 to 65536");
         assert_eq!(refused(512, 256), "series.queries_mib = 256: must be from 512 to 1048576");
+    }
+
+    #[test]
+    fn tags_of_a_series_are_within_what_a_store_holds() {
+        let checked = |labels_max| {
+            let config = SeriesConfig { labels_max, ..SeriesConfig::default() };
+            (config.store_options().labels_max, config.validate("series."))
+        };
+        assert!(matches!(checked(256), (256, Ok(()))));
+        let refused = checked(257).1.unwrap_err().to_string();
+        assert_eq!(refused, "series.labels_max = 257: must be from 1 to 256");
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(crate) struct Catalog {
     sharing: RwLock<SharedSeries>,
     hasher: DefaultHashBuilder,
     series_max: u64,
+    /// Limit of tags of a new row.
+    labels_max: usize,
     /// Number of searches for rows without samples that are still urgent.
     urgent_searches: AtomicU32,
     /// Metrics whose native histograms were refused since the store was opened.
@@ -54,10 +56,10 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    pub(crate) fn new(series_max: u64) -> Self {
+    pub(crate) fn new(series_max: u64, labels_max: usize) -> Self {
         let (names, sharing, hasher) = (RwLock::default(), RwLock::default(), <_>::default());
         let (urgent_searches, refused_histograms) = (AtomicU32::new(0), RwLock::default());
-        Self { names, sharing, hasher, series_max, urgent_searches, refused_histograms }
+        Self { names, sharing, hasher, series_max, labels_max, urgent_searches, refused_histograms }
     }
 
     /// Locks the table of shared series for reading.
@@ -180,6 +182,7 @@ impl Catalog {
         let row = if let Some(row) = names.lookup(hash, text.as_bytes()) {
             row
         } else {
+            self.check_tags(&new.name)?;
             self.check_limit(&names, new.name.metrics.len() as u64, 1)?;
             self.insert(&mut names, &new.name, text, hash)
         };
@@ -200,6 +203,7 @@ impl Catalog {
         let (mut columns, mut missing) = (0, HashSet::new());
         for (new, (hash, text)) in new.iter().zip(&texts) {
             if names.lookup(*hash, text.as_bytes()).is_none() && missing.insert(text.as_str()) {
+                self.check_tags(&new.name)?;
                 columns += new.name.metrics.len() as u64;
             }
         }
@@ -230,6 +234,13 @@ impl Catalog {
     /// See [`crate::Store::refused_histogram`].
     pub(crate) fn refused_histogram(&self, is_meant: impl Fn(&str) -> bool) -> Option<String> {
         self.refused_histograms.read().iter().find(|metric| is_meant(metric)).cloned()
+    }
+
+    /// Returns an error if a new name has too many tags. Names read from disk are not checked: the
+    /// limit may have been higher when they were created.
+    fn check_tags(&self, name: &RowName) -> Result<(), NameError> {
+        let (value, max) = (name.tags.len(), self.labels_max);
+        if value > max { Err(NameError::TooManyTags { value, max }) } else { Ok(()) }
     }
 
     /// Returns an error if the limit of series does not allow for these new ones.
@@ -297,6 +308,7 @@ impl Catalog {
                 return Err(NameError::QuotaReached { tag, value, max });
             }
         }
+        self.check_tags(name)?;
         self.check_limit(&names, name.metrics.len() as u64, 1)?;
         Ok(self.insert(&mut names, name, text, hash))
     }

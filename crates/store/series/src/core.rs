@@ -131,7 +131,7 @@ impl Core {
         let now = options.clock.monotonic();
         Self {
             folder: Folder::new(&dir, lock),
-            catalog: Catalog::new(options.series_max),
+            catalog: Catalog::new(options.series_max, options.labels_max),
             journal: RwLock::new(None),
             queue: CommitQueue::default(),
             commit: Mutex::new(LogState { rows_logged: 0, base: manifest.log_base }),

@@ -86,6 +86,9 @@ pub enum NameError {
         value: usize,
         max: usize,
     },
+    /// A new name has more tags than the store accepts.
+    #[error("series name: {value} tags are over the limit of {max}; drop some or raise labels_max")]
+    TooManyTags { value: usize, max: usize },
     /// The store has the maximum number of series.
     #[error(
         "series limit of {max} reached; remove tags with many values, delete old series (their \

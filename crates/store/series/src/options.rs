@@ -10,8 +10,10 @@ use env::files::{Files, RealFiles};
 pub const PARTITION_NS: i64 = 2 * 3600 * 1_000_000_000;
 /// Maximum number of metrics of one row series.
 pub const COLUMNS_MAX: usize = 256;
-/// Maximum number of tags of one series.
-pub const TAGS_MAX: usize = 32;
+/// Maximum number of tags of one series that a store can hold.
+pub const TAGS_MAX: usize = 256;
+/// Default limit of tags of a new series.
+pub const LABELS_MAX_DEFAULT: usize = 64;
 /// Maximum length of the canonical name of a row series, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
 /// Maximum size of an event, in bytes.
@@ -88,6 +90,8 @@ pub struct StoreOptions {
     pub retention: SeriesRetention,
     /// Limit of series in the store. A new series beyond it is rejected.
     pub series_max: u64,
+    /// Limit of tags of a new series, at most [`TAGS_MAX`]. Existing series keep theirs.
+    pub labels_max: usize,
     /// Limit of samples waiting for the log; writers beyond it wait.
     pub queued_samples_max: usize,
     /// Size of a segment of the log, in bytes.
@@ -123,6 +127,7 @@ impl Default for StoreOptions {
             log_reopen_pause: Duration::from_mins(1),
             retention: SeriesRetention::default(),
             series_max: SERIES_MAX_DEFAULT,
+            labels_max: LABELS_MAX_DEFAULT,
             queued_samples_max: QUEUED_SAMPLES_MAX_DEFAULT,
             segment_bytes: journal::SEGMENT_BYTES_DEFAULT,
             layout: journal::Layout::Packed,
@@ -138,13 +143,13 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// Returns the same options without retention: for tools, which do not know the configured
-    /// limits.
+    /// Returns the same options without retention and with the largest number of tags: for tools,
+    /// which do not know the configured limits.
     #[must_use]
     pub fn keeping_all(self) -> Self {
         let ever = Some(Duration::MAX);
         let retention = SeriesRetention::default();
-        Self { retention, rollup_age: ever, hourly_age: ever, ..self }
+        Self { retention, rollup_age: ever, hourly_age: ever, labels_max: TAGS_MAX, ..self }
     }
 }
 

@@ -113,7 +113,7 @@ pub fn file(bytes: &[u8]) {
     let _ = part::index::rows(bytes);
     let _ = part::index::Top::decode(bytes, 0);
     let _ = part::index::find_entry(bytes, 1, 0, false, Want::All);
-    let _ = Catalog::new(1000).decode(&mut Input(bytes));
+    let _ = Catalog::new(1000, crate::options::TAGS_MAX).decode(&mut Input(bytes));
     // Without a valid checksum a manifest would be rejected at once.
     let mut whole = bytes.to_vec();
     whole.extend_from_slice(&crc32c::crc32c(bytes).to_le_bytes());

@@ -1,8 +1,13 @@
 //! Canonical names, and lists of names in pages.
 
-use crate::common::open;
+use std::path::Path;
+
+use crate::common::{Samples, contents, open, options};
 use env::files::SimDisk;
-use series::{NAME_BYTES_MAX, NameError, RowName, Selector, Series, Store, TAGS_MAX, Test, Wal};
+use series::{
+    Ack, Batch, LABELS_MAX_DEFAULT, NAME_BYTES_MAX, NameError, RowLookup, RowName, Selector,
+    Series, Store, StoreOptions, TAGS_MAX, Test, Wal,
+};
 
 fn canonical(raw: &str) -> String {
     RowName::parse(raw.as_bytes()).unwrap().text()
@@ -47,6 +52,52 @@ fn invalid_name_is_refused_with_its_text() {
     let many: Vec<String> = (0..=TAGS_MAX).map(|i| format!(" t{i}=v")).collect();
     assert!(RowName::parse(format!("m{}", many.concat()).as_bytes()).is_err());
     assert!(RowName::parse(b"\xff a=1").is_err());
+}
+
+/// Returns a name with this number of tags, in another order than the canonical one.
+fn tagged(metric: &str, count: usize) -> String {
+    let tags = (0..count).rev().map(|i| format!(" t{i:03}=v"));
+    metric.to_owned() + &tags.collect::<String>()
+}
+
+#[test]
+fn labels_max_limits_the_tags_of_new_names_alone() {
+    let disk = SimDisk::new(1);
+    let open = |labels_max| {
+        let options = StoreOptions { labels_max, ..options(&disk, Wal::Always) };
+        Store::open(Path::new("/series"), options).unwrap().0
+    };
+    let write = |store: &Store, time_ns| {
+        let row = store.row(tagged("wide", TAGS_MAX).as_bytes()).unwrap();
+        let mut batch = Batch::new();
+        batch.push(row, time_ns, &[1.0]).unwrap();
+        store.write(batch, Ack::Persisted).unwrap();
+    };
+    let store = open(TAGS_MAX);
+    write(&store, 1);
+    // The first restart reads the name from the log, the second one from the catalogue.
+    drop(store);
+    let store = open(LABELS_MAX_DEFAULT);
+    write(&store, 2);
+    store.seal().unwrap();
+    store.close().unwrap();
+    let store = open(LABELS_MAX_DEFAULT);
+    write(&store, 3);
+    let found = contents(&store);
+    assert_eq!(found.values().map(Samples::len).collect::<Vec<_>>(), [3]);
+
+    store.row(tagged("m", LABELS_MAX_DEFAULT).as_bytes()).unwrap();
+    let (value, max) = (LABELS_MAX_DEFAULT + 1, LABELS_MAX_DEFAULT);
+    let refused = NameError::TooManyTags { value, max };
+    let name = tagged("n", value);
+    assert_eq!(store.row(name.as_bytes()).unwrap_err(), refused);
+    let names = ["o a=1", &*name].map(|raw| match store.look_up(raw.as_bytes()).unwrap() {
+        RowLookup::New(new) => *new,
+        RowLookup::Known(row) => panic!("{row:?}"),
+    });
+    assert_eq!(store.register_row(&names[1]).unwrap_err(), refused);
+    assert_eq!(store.register(&names.each_ref()).unwrap_err(), refused);
+    assert_eq!(store.find(&Selector::metric("o")), [], "all or none");
 }
 
 /// Returns all names in pages of at most this size, and the number of pages.
