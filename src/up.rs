@@ -69,7 +69,7 @@ async fn print_changes(feed: anyhow::Result<client::ChangeFeed>, console: &Conso
         Ok(feed) => feed.print(console).await,
         Err(error) => {
             tracing::warn!("changes are not printed: {error:#}");
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -61,28 +61,24 @@ impl Names {
         time_ns: i64,
         all: bool,
     ) -> Vec<Batch> {
-        let mut due = Vec::new();
-        let mut agents = HashMap::with_capacity(self.0.len());
+        let mut agents = Vec::with_capacity(self.0.len());
+        // The store is not asked while the registry is locked.
         registry.for_each_agent(&Permitted::All, |agent| {
-            let same = |stored: &Stored| stored.name == agent.name && stored.groups == agent.groups;
-            let (name, groups) = (agent.name.clone(), agent.groups.clone());
-            match self.0.remove(&agent.id) {
-                Some(stored) if same(&stored) => {
-                    if all {
-                        due.push((stored.row, 1.0));
-                    }
-                    agents.insert(agent.id, stored);
-                }
-                former => {
-                    let Some(row) = row(store, agent.id, &name, &groups) else { return };
-                    due.extend(former.map(|former| (former.row, f64::from_bits(END_OF_SERIES))));
-                    due.push((row, 1.0));
-                    agents.insert(agent.id, Stored { name, groups, row });
-                }
-            }
+            agents.push((agent.id, agent.name.clone(), agent.groups.clone()));
         });
         // The series of a removed agent is not continued.
-        self.0 = agents;
+        let mut former = std::mem::take(&mut self.0);
+        let mut due = Vec::new();
+        for (id, name, groups) in agents {
+            let known = former.remove(&id);
+            let same = known.as_ref().filter(|s| s.name == name && s.groups == groups);
+            let (same, is_due) = (same.map(|same| same.row), all || same.is_none());
+            let Some(row) = same.or_else(|| row(store, id, &name, &groups)) else { continue };
+            let other = known.filter(|_| same.is_none());
+            due.extend(other.map(|other| (other.row, f64::from_bits(END_OF_SERIES))));
+            due.extend(is_due.then_some((row, 1.0)));
+            self.0.insert(id, Stored { name, groups, row });
+        }
         batches(due, time_ns)
     }
 }

@@ -142,7 +142,7 @@ fn group_configuration_survives_kills_and_downtime() {
     for agent in api.all("/agents?q=id!=000") {
         assert_eq!(agent["mergedSum"], merged, "one group alone: its sum is the agents'");
     }
-    assert_eq!(api.request("POST", "/groups").unwrap().0, 406);
+    assert_eq!(api.request("POST", "/groups").unwrap().0, 400);
     let (status, answer) = create_group(&deployment, "web");
     assert_eq!(status, 200, "{answer}");
     assert_eq!(api.request("PUT", "/agents/001/group/web").unwrap().0, 200);

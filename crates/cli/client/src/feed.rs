@@ -39,9 +39,7 @@ impl ChangeFeed {
             let mut lines = LineBuffer::default();
             while let Ok(Some(piece)) = self.stream.chunk().await {
                 lines.bytes.extend_from_slice(&piece);
-                while let Some(line) = lines.next_line() {
-                    self.take_line(&line, console);
-                }
+                self.take_lines(&mut lines, console);
             }
             self.stream = loop {
                 tokio::time::sleep(AGAIN_AFTER).await;
@@ -50,6 +48,12 @@ impl ChangeFeed {
                     Err(error) => tracing::debug!("changes are not printed: {error:#}"),
                 }
             };
+        }
+    }
+
+    fn take_lines(&mut self, lines: &mut LineBuffer, console: &Console) {
+        while let Some(line) = lines.next_line() {
+            self.take_line(&line, console);
         }
     }
 

@@ -99,17 +99,12 @@ impl History {
                 () = stop.wait() => return Ok(()),
             };
             match fetched {
-                Ok((mut items, newest)) => {
-                    if items.is_empty() && arrived.is_none() {
-                        report_none(&client, args, agent).await?;
-                    }
-                    if self.newest_last {
-                        items.reverse();
-                    }
-                    for item in &items {
-                        let text = if args.json { item.to_string() } else { (self.line)(item) };
-                        console.line(&text);
-                    }
+                Ok((items, newest)) if items.is_empty() && arrived.is_none() => {
+                    report_none(&client, args, agent).await?;
+                    arrived = Some(newest);
+                }
+                Ok((items, newest)) => {
+                    self.print_items(items, args.json, &console);
                     arrived = Some(newest);
                 }
                 // Retry while a server restarts; only the first request must succeed.
@@ -125,6 +120,15 @@ impl History {
                 () = tokio::time::sleep(FOLLOW_EVERY) => {}
                 () = stop.wait() => return Ok(()),
             }
+        }
+    }
+
+    fn print_items(&self, mut items: Vec<Value>, as_json: bool, console: &Console) {
+        if self.newest_last {
+            items.reverse();
+        }
+        for item in &items {
+            console.line(&if as_json { item.to_string() } else { (self.line)(item) });
         }
     }
 
