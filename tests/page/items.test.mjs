@@ -198,7 +198,7 @@ describe("items of the dashboard", { concurrency: false }, () => {
       await page.getByRole("link", { name: "quiet" }).click();
       await page.getByText("No gaps", { exact: true }).or(page.locator("li.gap")).first().waitFor();
       const facts = page.locator("dl.facts");
-      await facts.getByText("in use", { exact: true }).waitFor();
+      await facts.getByText("applied", { exact: true }).waitFor();
       await facts.getByText(/ago|just now/).first().waitFor();
       agent.kill("SIGSTOP");
       await page.locator("li.gap").getByText("still open").waitFor();

@@ -14,7 +14,7 @@ use env::clock::SystemClock;
 use env::random::SystemRandom;
 use holdfast_bench::{Results, quick, wanted};
 use model::Incarnation;
-use registry::{AgentEnrolment, Registry, RegistryOptions, WriteContext};
+use registry::{AgentEnrolment, Registry, RegistryOptions, TokenTerms, WriteContext};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -86,12 +86,8 @@ fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Crede
             break;
         }
         if n % TOKEN_USES == 0 {
-            token = registry.create_enrolment_token(
-                &WriteContext::server(),
-                &[],
-                TOKEN_USES as u32,
-                3_600,
-            )?;
+            let terms = TokenTerms::new(TOKEN_USES as u32, 3_600);
+            token = registry.create_enrolment_token(&WriteContext::server(), &terms)?;
         }
         let request = AgentEnrolment { name: format!("agent-{n}"), ..AgentEnrolment::default() };
         let enrolled = registry.enroll(&token, &csr, &request)?;
@@ -112,6 +108,7 @@ fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Crede
                 groups: vec!["default".into()],
                 incarnation: Incarnation(n as u64 + 1),
                 client_key: None,
+                ephemeral_s: None,
                 now_s,
             })
             .collect();

@@ -68,6 +68,7 @@ fn agent(n: u32, now_s: i64) -> NewAgent {
         groups: vec!["default".into(), format!("group-{:02}", n % GROUPS)],
         incarnation: Incarnation(u64::from(n)),
         client_key: None,
+        ephemeral_s: None,
         now_s: now_s - 86_400,
     }
 }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use readers::remote::{Label, Sample, TimeSeries, WriteRequest};
 use prost::Message as _;
+use readers::remote::{Label, Sample, TimeSeries, WriteRequest};
 
 use crate::generate::{BEGIN_NS, COLUMNS, Kind, STEP_S, Walks};
 

@@ -10,7 +10,9 @@ use commit::{Commit, CommitOptions};
 use env::clock::SystemClock;
 use env::random::SystemRandom;
 use journal::Journal;
-use registry::{AgentEnrolment, ControlStore, Reader, Registry, RegistryOptions, WriteContext};
+use registry::{
+    AgentEnrolment, ControlStore, Reader, Registry, RegistryOptions, TokenTerms, WriteContext,
+};
 use serde_json::json;
 use sessions::{Sessions, SessionsOptions};
 use state::{StateOptions, StateStore};
@@ -28,8 +30,8 @@ pub fn enrol(folder: &Path, agents: usize) -> anyhow::Result<()> {
     let mut token = String::new();
     for n in 0..agents {
         if n % TOKEN_USES as usize == 0 {
-            token =
-                registry.create_enrolment_token(&WriteContext::server(), &[], TOKEN_USES, 3_600)?;
+            let terms = TokenTerms::new(TOKEN_USES, 3_600);
+            token = registry.create_enrolment_token(&WriteContext::server(), &terms)?;
         }
         let request = AgentEnrolment { name: format!("agent-{n}"), ..AgentEnrolment::default() };
         let enrolled = registry.enroll(&token, &csr, &request)?;

@@ -2,7 +2,7 @@
 
 const TITLES: Record<string, string> = {
   agent_down: "Agent was not running",
-  baseline: "First look",
+  baseline: "First scan",
   root_gone: "Watched folder missing",
   unreadable: "Not readable",
   clock_jump: "Clock jumped",

@@ -6,6 +6,9 @@ import type { ProgramRow } from "../core/actor";
 import { Digest, Path, Safe, Time } from "./text";
 
 /** User and process, or why they are not known. */
+/** The time without fractions of a second, as it is shown. */
+const seconds = (time: string): string => time.slice(0, 19);
+
 export function Who({ change }: { change: Change }) {
   const known = change.process !== undefined;
   return (
@@ -92,9 +95,15 @@ export function Writer({ change }: { change: Change }) {
         ) : null}
         {seen.first ? (
           <div>
-            <dt>Notified</dt>
+            <dt>Reported by the kernel</dt>
             <dd>
-              <Time time={seen.first} /> to <Time time={seen.last ?? seen.first} />
+              <Time time={seen.first} />
+              {seen.last && seconds(seen.last) !== seconds(seen.first) ? (
+                <>
+                  {" "}
+                  to <Time time={seen.last} />
+                </>
+              ) : null}
             </dd>
           </div>
         ) : null}

@@ -37,11 +37,11 @@ function Scanned({ scan }: { scan: LastScan | null }) {
   );
 }
 
-/** Whether the groups' configuration is in use. */
+/** Whether the agent runs the settings of its groups. */
 function syncWords(sync: GroupSync | null): string {
   if (sync === null) return "—";
   if (sync.refused) return `refused: ${sync.refused.detail}`;
-  return sync.synced ? "in use" : "not in use yet";
+  return sync.synced ? "applied" : "not applied yet";
 }
 
 /** When the next scan begins; the time of the agent's clock. */
@@ -79,7 +79,7 @@ function Facts({ agent }: { agent: Agent }) {
     ["Architecture", agent.os?.arch ?? "—"],
     ["Address", agent.ip ?? agent.registerIP ?? "—"],
     ["Groups", <Safe text={agent.group?.join(", ") ?? "—"} />],
-    ["Groups' configuration", <Safe text={syncWords(sync.data)} />],
+    ["Group settings", <Safe text={syncWords(sync.data)} />],
     ["Last scan", <Scanned scan={scan.data} />],
     ["Next scan", <NextScan watched={roots.data} />],
     ["Version", agent.version ?? "—"],

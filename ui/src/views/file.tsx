@@ -15,7 +15,7 @@ type Fact = [label: string, value: string, note?: string];
 
 function facts(file: FileItem): Fact[] {
   const out: [string, string | undefined, (string | undefined)?][] = [
-    ["Seen so", file.date && moment(file.date)],
+    ["As reported", file.date && moment(file.date)],
     ["Type", word(file.type)],
     ["Size", file.size === undefined ? undefined : `${count(file.size)} B`, bytes(file.size ?? 0)],
     ["Mode", file.mode, file.perm || permissions(file.mode ?? "")],

@@ -76,7 +76,7 @@ fn close(cx: &mut Context<'_>, root: &Root, first: bool, counts: &Counts) -> Res
         to_us: now_us,
         found: Some(counts.changes()),
         lasting: None,
-        detail: format!("first scan; items in the baseline: {met}"),
+        detail: format!("items in the baseline: {met}"),
     }))
 }
 

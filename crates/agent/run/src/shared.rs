@@ -13,7 +13,7 @@ use service::Console;
 use sync::{SyncError, Syncer};
 use telemetry::RealtimeCounters;
 use tokio::sync::{Notify, mpsc, watch};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::datasets::DatasetKind;
 use crate::notes;
@@ -138,12 +138,19 @@ impl Shared {
         let _ = self.ended.try_send(EndReason::Damaged);
     }
 
-    /// Prints that a request failed, unless another part printed the same since the last answer.
+    /// Prints and logs that a request failed, unless another part did so since the last answer. A
+    /// refusal of the agent is printed only: log and output are read together.
     pub(crate) fn print_failure(&self, what: &str, problem: &SyncError) {
         let reason = problem.reason();
         let before = std::mem::replace(&mut *self.printed_failure.lock(), reason.clone());
-        if before != reason {
-            self.console.line(&format!("{what}: {problem}; changes are kept"));
+        if before == reason {
+            return;
+        }
+        self.console.line(&format!("{what}: {problem}; changes are kept"));
+        match problem {
+            refused if refused.refuses_agent() => {}
+            passing if passing.is_transient() => warn!("{what}: {passing}"),
+            lasting => error!("{what}: {lasting}"),
         }
     }
 

@@ -334,11 +334,8 @@ fn opening(due: &GapChange) -> AgentEvent {
         CoverageKind::AgentStopped => {
             "the agent was stopped: nothing is watched until it is started".into()
         }
-        _ => format!(
-            "the server has not heard from the agent since {}: run `holdfast agent status` \
-             on its machine",
-            micros(from_us)
-        ),
+        _ => "the server does not hear from the agent: run `holdfast agent status` on its machine"
+            .into(),
     };
     event(due, gap_id(&due.gap), &EventBody::of_open_gap(OpenGap { kind, from_us, detail }))
 }

@@ -36,7 +36,6 @@ async fn agents_summary_needs_seven_queries() {
             "os": {"debian": 1, "fedora": 1},
             "changes": {"unexplained": 0, "package": 0, "deployment": 0},
             "silent": {"agents": 0, "names": []},
-            "silent": {"agents": 0, "names": []},
         })
     );
     let some = world.ok("/agents/summary?agents_list=001,003,999,000", &token).await;
@@ -46,6 +45,7 @@ async fn agents_summary_needs_seven_queries() {
             "status": {"active": 1, "disconnected": 0, "never_connected": 1, "pending": 0},
             "groups": {"default": 2, "web": 1},
             "os": {"debian": 1},
+            "silent": {"agents": 0, "names": []},
         })
     );
 }
