@@ -68,7 +68,7 @@ pub(super) async fn serve_api(
             certificate_files(tls_cert, tls_key).context("api")?
         });
     }
-    let router = router.layer(from_fn(gzip::compress));
+    let router = router.layer(from_fn(gzip::compress_small));
     listener::serve(options, router).await.context("api")
 }
 

@@ -23,9 +23,22 @@ const SECRET_PATHS: [&str; 2] = ["/security", "/enrolment"];
 /// End of the path of an agent's key.
 const SECRET_END: &str = "/key";
 
+/// Bytes of an answer from which on [`compress_small`] leaves it as it is: a large one holds a share of
+/// a quota until its reader has taken it, and the plain bytes would be in memory as well.
+const SMALL_BYTES_MAX: u64 = 256 * 1024;
+
 /// Compresses the answer to a request, unless it is small, a stream, has secrets, or is compressed
 /// already.
 pub async fn compress(request: Request, next: Next) -> Response {
+    compress_below(u64::MAX, request, next).await
+}
+
+/// Does the same as [`compress`], and leaves answers of 256 KiB and more as they are.
+pub async fn compress_small(request: Request, next: Next) -> Response {
+    compress_below(SMALL_BYTES_MAX, request, next).await
+}
+
+async fn compress_below(bytes_max: u64, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     if SECRET_PATHS.iter().any(|secret| path.starts_with(secret)) || path.ends_with(SECRET_END) {
         return next.run(request).await;
@@ -36,7 +49,8 @@ pub async fn compress(request: Request, next: Next) -> Response {
         return response;
     }
     response.headers_mut().append(header::VARY, HeaderValue::from_static("accept-encoding"));
-    if !accepts || response.body().size_hint().lower() < BYTES_MIN {
+    let bytes = response.body().size_hint().lower();
+    if !accepts || !(BYTES_MIN..bytes_max).contains(&bytes) {
         return response;
     }
     let (mut head, body) = response.into_parts();
@@ -127,8 +141,9 @@ mod tests {
             .route("/enrolment/tokens", get(large))
             .route("/agents/001/key", get(large))
             .route("/small", get(async || "x".repeat(1_023)))
+            .route("/large", get(async || "x".repeat(256 * 1024)))
             .route("/stream", get(stream))
-            .layer(from_fn(compress))
+            .layer(from_fn(compress_small))
     }
 
     /// A body of two parts whose length is not known before its end.
@@ -171,9 +186,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn secrets_streams_and_small_answers_are_left_as_they_are() {
-        let paths =
-            ["/security/users", "/enrolment/tokens", "/agents/001/key", "/small", "/stream"];
+    async fn secrets_streams_small_and_large_answers_are_left() {
+        let paths = [
+            "/security/users",
+            "/enrolment/tokens",
+            "/agents/001/key",
+            "/small",
+            "/large",
+            "/stream",
+        ];
         for path in paths {
             let (headers, _) = ask(path, "gzip").await;
             assert!(!headers.contains_key("content-encoding"), "{path}");

@@ -154,6 +154,8 @@ impl Registry {
         let mut certificates = self.inner.certificates.write();
         certificates.supersede_unused(agent, now.s);
         certificates.issued(agent, incarnation, &certificate, now.s);
+        drop(certificates);
+        self.inner.fleet.write().enrolled_again(agent, now);
         Ok(Some(IssuedIdentity { again: true, ..self.enrolled(agent, incarnation, certificate) }))
     }
 

@@ -143,6 +143,8 @@ impl Fleet {
         live.record.register_ip = row.register_ip;
         live.record.added_at_s = row.added_at_s;
         live.record.keepalive_at_s = None;
+        // An operator has inserted it.
+        live.ephemeral_s = None;
         if live.record.groups != row.groups {
             self.set_groups(id, row.groups);
         }

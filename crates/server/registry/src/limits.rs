@@ -3,8 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// The silence after which an ephemeral agent may be removed, seconds: longer than a reboot, at
-/// most 30 days.
+/// The silence after which an ephemeral agent may be removed, seconds: 1 minute to 30 days.
 pub const EPHEMERAL_SECONDS: RangeInclusive<u64> = 60..=30 * 24 * 3600;
 /// Highest number that a caller may choose for an agent; drawn numbers continue after it.
 pub const AGENT_NUMBER_MAX: u32 = 99_999_999;

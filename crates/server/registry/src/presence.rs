@@ -2,6 +2,7 @@
 //! Memory only.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use control::{Permitted, StatusCode};
 use model::AgentId;
@@ -36,8 +37,15 @@ impl Registry {
         self.inner.fleet.write().goodbye(id, StatusCode::Left, self.now())
     }
 
-    /// Returns the ephemeral agents that were silent for their time, ascending.
-    pub fn ephemeral_due(&self) -> Vec<AgentId> {
+    /// Returns true if the agent has left the fleet.
+    pub fn has_left(&self, id: AgentId) -> bool {
+        let fleet = self.inner.fleet.read();
+        fleet.row(id).is_some_and(|(_, code)| code == StatusCode::Left)
+    }
+
+    /// Returns the ephemeral agents without a heartbeat for their time, each with that time,
+    /// ascending.
+    pub fn ephemeral_due(&self) -> Vec<(AgentId, Duration)> {
         self.inner.fleet.read().ephemeral_due(self.now())
     }
 }

@@ -15,6 +15,8 @@
 //! - No `agent_silent` is opened in the first minute after a start of the server or after a pause
 //!   of the process: all agents would look silent. An agent that was connected before and is not heard
 //!   since then is silent after 15 minutes.
+//! - No ephemeral agent is removed in the first minute after a start or a pause, before its gap is
+//!   open, or before its time has passed since this process heard it last.
 //! - All gaps that one sweep opens are one record, in parts of [`RECORD_EVENTS_MAX`].
 //!
 //! # What survives
@@ -30,6 +32,7 @@
 //! `watch` guards the presence of all agents. It is held for one decision and never while a record
 //! is submitted or the store is read, so it comes last in every lock order. `published` is held while
 //! the registry gets the set; `watch` is not taken under it.
+//! `removal_from` is taken alone.
 
 mod ephemeral;
 mod watch;
@@ -100,6 +103,8 @@ struct Inner {
     failing: AtomicBool,
     /// The silent agents that the registry knows.
     published: Mutex<BTreeMap<AgentId, u64>>,
+    /// Monotonic time before which no ephemeral agent is removed, because a removal failed.
+    removal_from: Mutex<Duration>,
 }
 
 impl fmt::Debug for Silence {
@@ -124,7 +129,7 @@ impl Silence {
         let now = now(&*clock);
         for (agent, gap) in open_absences(&state)? {
             if let Some(record) = registry.agent(agent) {
-                watch.restore(agent, record.incarnation, gap, now);
+                watch.restore(agent, record.incarnation, gap, registry.has_left(agent), now);
             }
         }
         registry.for_each_agent(&Permitted::All, |record| {
@@ -144,6 +149,7 @@ impl Silence {
             due: Notify::new(),
             failing: AtomicBool::new(false),
             published: Mutex::default(),
+            removal_from: Mutex::default(),
         };
         inner.publish_silent();
         Ok(Self(Arc::new(inner)))
@@ -181,11 +187,14 @@ impl Silence {
             if now.saturating_sub(before) > PAUSE_MIN {
                 quiet_until = now + self.0.options.quiet_start;
             }
-            before = now;
             self.0.end_gaps().await;
             self.0.open_gaps(now < quiet_until).await;
             self.0.publish_silent();
-            self.0.remove_ephemeral().await;
+            if now >= quiet_until {
+                self.0.remove_ephemeral().await;
+            }
+            // A sweep that took long is no pause of the process.
+            before = clock.monotonic();
             if last {
                 return;
             }
@@ -232,11 +241,11 @@ impl Inner {
         let (stopped, silent): (Vec<&GapChange>, Vec<&GapChange>) =
             opened.iter().partition(|due| due.gap.kind == CoverageKind::AgentStopped);
         if !silent.is_empty() {
-            let names = self.describe_all(&silent);
+            let names = self.describe_all(silent.iter().map(|due| due.agent));
             warn!(agents = silent.len(), %names, "agents are no longer heard");
         }
         if !stopped.is_empty() {
-            let names = self.describe_all(&stopped);
+            let names = self.describe_all(stopped.iter().map(|due| due.agent));
             info!(agents = stopped.len(), %names, "agents were stopped");
         }
     }
@@ -304,10 +313,10 @@ impl Inner {
         }
     }
 
-    fn describe_all(&self, changes: &[&GapChange]) -> String {
-        let named = changes.iter().take(NAMED_MAX).map(|change| self.describe(change.agent));
+    fn describe_all(&self, mut agents: impl Iterator<Item = AgentId>) -> String {
+        let named = agents.by_ref().take(NAMED_MAX).map(|agent| self.describe(agent));
         let mut names = named.collect::<Vec<String>>().join(", ");
-        if changes.len() > NAMED_MAX {
+        if agents.next().is_some() {
             names.push_str(", ...");
         }
         names

@@ -117,11 +117,33 @@ impl Watch {
     }
 
     /// Adds a gap that was open when the server stopped.
-    pub(crate) fn restore(&mut self, agent: AgentId, incarnation: Incarnation, gap: Gap, now: Now) {
+    /// The agent may have left since: then the gap ends.
+    pub(crate) fn restore(
+        &mut self,
+        agent: AgentId,
+        incarnation: Incarnation,
+        gap: Gap,
+        left: bool,
+        now: Now,
+    ) {
         self.expect(agent, incarnation, gap.from_us, now);
         if let Some(presence) = self.agents.get_mut(&agent) {
             presence.gap = Some(gap);
+            presence.left = left;
+            presence.stopped = left;
+            if left {
+                presence.begin_end(agent, now.wall_us);
+            }
         }
+    }
+
+    /// Returns true if the agent was not heard for this time: it has a gap and has not returned, or
+    /// it has not connected since the server's start.
+    pub(crate) fn is_away(&self, agent: AgentId, silence: Duration, now: Now) -> bool {
+        self.agents.get(&agent).is_none_or(|presence| {
+            let is_silent = presence.gap.is_some() && presence.returned_us.is_none();
+            is_silent && now.monotonic.saturating_sub(presence.heard) >= silence
+        })
     }
 
     /// Records any sign of life.
@@ -384,6 +406,31 @@ mod tests {
     }
 
     #[test]
+    fn agent_is_away_once_it_has_a_gap_and_its_time_has_passed() {
+        let mut watch = Watch::new(MIN);
+        let silence = Duration::from_mins(1);
+        assert!(watch.is_away(A, silence, at(0)), "it never connected");
+        watch.report(&heartbeat("a", 60), at(0));
+        assert!(!watch.is_away(A, silence, at(179)), "its gap is not open: it may be alive");
+        open(&mut watch, at(180));
+        assert!(watch.is_away(A, silence, at(180)));
+        watch.report(&Report { drained: false, ..heartbeat("a", 60) }, at(181));
+        assert!(!watch.is_away(A, silence, at(400)), "it has returned");
+    }
+
+    #[test]
+    fn gap_of_an_agent_that_left_ends_after_a_restart() {
+        let mut watch = Watch::new(MIN);
+        let gap = Gap { kind: CoverageKind::AgentSilent, from_us: 7, nonce: "a".into() };
+        watch.restore(A, Incarnation(1), gap, true, at(3));
+        assert!(watch.silent().is_empty());
+        let due = watch.due_to_end(9);
+        assert!(due[0].left);
+        watch.ended(&due);
+        assert!(watch.due_to_open(at(9_999)).is_empty());
+    }
+
+    #[test]
     fn agent_is_silent_until_it_is_heard_also_before_its_gap_ends() {
         let mut watch = Watch::new(MIN);
         watch.report(&heartbeat("a", 1), at(5));
@@ -422,7 +469,7 @@ mod tests {
         let mut watch = Watch::new(MIN);
         let kind = CoverageKind::AgentSilent;
         let gap = Gap { kind, from_us: 7, nonce: "a".into() };
-        watch.restore(A, Incarnation(1), gap.clone(), at(0));
+        watch.restore(A, Incarnation(1), gap.clone(), false, at(0));
         watch.expect(AgentId(2), Incarnation(1), 5, at(0));
         assert!(watch.due_to_open(at(899)).is_empty());
         let due = watch.due_to_open(at(900));

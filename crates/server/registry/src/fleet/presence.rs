@@ -24,18 +24,22 @@ impl Fleet {
         self.agents.get(&id)?.ephemeral_s
     }
 
-    /// Returns the ephemeral agents that were silent for their time, ascending.
-    pub(crate) fn ephemeral_due(&self, now: Now) -> Vec<AgentId> {
-        let is_due = |heard: Duration, limit_s: u64| {
-            now.monotonic.saturating_sub(heard) >= Duration::from_secs(limit_s)
-        };
-        let mut due: Vec<AgentId> = self
-            .agents
-            .iter()
-            .filter(|(_, live)| live.ephemeral_s.is_some_and(|limit_s| is_due(live.heard, limit_s)))
-            .map(|(id, _)| *id)
-            .collect();
+    /// Returns the ephemeral agents without a heartbeat for their time, each with that time,
+    /// ascending.
+    pub(crate) fn ephemeral_due(&self, now: Now) -> Vec<(AgentId, Duration)> {
+        let due = self.agents.iter().filter_map(|(id, live)| {
+            let silence = Duration::from_secs(live.ephemeral_s?);
+            (now.monotonic.saturating_sub(live.heard) >= silence).then_some((*id, silence))
+        });
+        let mut due: Vec<(AgentId, Duration)> = due.collect();
         due.sort_unstable();
         due
+    }
+
+    /// Counts an agent that got another certificate as heard now.
+    pub(crate) fn enrolled_again(&mut self, id: AgentId, now: Now) {
+        if let Some(live) = self.agents.get_mut(&id) {
+            live.heard = now.monotonic;
+        }
     }
 }

@@ -296,7 +296,7 @@ pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<bo
 pub(super) fn replace_key(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<AgentRow> {
     let id = new.id.unwrap_or(AgentId::SERVER);
     tx.prepare_cached(
-        "UPDATE agent SET client_key = ?2, register_ip = ?3, added_at_s = ?4
+        "UPDATE agent SET client_key = ?2, register_ip = ?3, added_at_s = ?4, ephemeral_s = NULL
          WHERE id = ?1 AND id > 0",
     )?
     .execute(params![id.0, new.client_key, new.register_ip, new.now_s])?;

@@ -34,7 +34,7 @@ pub(crate) struct FileItem {
     mtime: Option<String>,
     /// Time at which the agent observed this state.
     date: String,
-    /// Number of times that the file changed since the server has had it.
+    /// Number of times that the file changed since the server has had it, or since its database got version 11.
     changes: u64,
     md5: String,
     sha1: String,
