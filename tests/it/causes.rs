@@ -43,6 +43,12 @@ const IMPOSTORS: &[(&str, &str)] = &[
          BASH_ENV=$ROOT/env bash /usr/bin/dpkg -i none.deb",
     ),
     (
+        "shell-elsewhere-with-a-script-of-a-package",
+        "cp /bin/bash $ROOT/bash; echo 'echo x > $ROOT/usr/bin/$NAME; exit' > $ROOT/env; \\
+         dpkg --root=$ROOT --log=$ROOT/var/log/dpkg.log --pre-invoke='BASH_ENV=$ROOT/env \\
+         exec $ROOT/bash $ROOT/var/lib/dpkg/info/none.postinst' --purge none",
+    ),
+    (
         "other-database",
         "cd $ROOT; mkdir -p other/tree/usr/bin other/tree/DEBIAN other/info other/updates other/triggers; \\
          : > other/status; echo x > other/tree/usr/bin/$NAME; \\

@@ -31,8 +31,10 @@ pub(crate) struct Run {
     pub(crate) is_dpkg: bool,
     /// True if a writer is a package manager only perhaps.
     pub(crate) doubtful: bool,
-    /// The script of a package that made the change.
+    /// The script of a package in whose run a writer made the change.
     pub(crate) script: Option<String>,
+    /// True if every writer runs for a script of a package.
+    pub(crate) is_scripted: bool,
 }
 
 /// Returns the tool behind a change. `database` is the folder of dpkg.
@@ -62,6 +64,7 @@ pub(crate) fn of_actors(actors: &[Actor], database: &Path) -> Account {
             is_dpkg: lineages.iter().all(|lineage| lineage.is_dpkg),
             doubtful: lineages.iter().any(|lineage| lineage.doubtful),
             script: lineages.iter().find_map(|lineage| lineage.script.clone()),
+            is_scripted: lineages.iter().all(|lineage| lineage.script.is_some()),
         });
     }
     if let Some(tool) = first(|lineage| lineage.management.as_ref()) {

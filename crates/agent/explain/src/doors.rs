@@ -95,7 +95,9 @@ impl Doors {
             let root = self.root.as_os_str().as_encoded_bytes();
             let below = path.strip_prefix(root.strip_suffix(b"/").unwrap_or(root));
             let listed = below.is_some_and(|path| self.overrides.has(path, mode));
-            if !is_dpkg && !is_own && !listed {
+            // What dpkg writes besides the content of packages is no reason for a privilege.
+            let is_delivered = is_dpkg && cause.kind == CauseKind::Package;
+            if !is_delivered && !is_own && !listed {
                 let was = cause.detail;
                 return unexplained(format!("adds {privilege}, although {was}"));
             }

@@ -446,7 +446,7 @@ fn by_packages_tool(run: &Run, package: Option<&str>, is_own: bool) -> Cause {
         (None, _) if run.is_dpkg => "written by dpkg itself".to_owned(),
         (None, _) => format!("written by {} itself", run.tool.name),
     };
-    if run.script.is_none() && !is_own {
+    if !run.is_scripted && !is_own {
         return unexplained(format!("{what}, but in the list of no package"));
     }
     deployment(&run.tool, &what)

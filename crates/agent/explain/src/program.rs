@@ -53,8 +53,11 @@ const DATABASE: &str = "var/lib/dpkg";
 const SCRIPT_FOLDERS: [&str; 2] = ["info", "tmp.ci"];
 /// The program that runs a package's script which asks questions.
 const DEBCONF: &str = "/usr/share/debconf/frontend";
-/// Options of interpreters that are followed by a value.
-const OPTIONS_WITH_VALUE: &[&str] = &["-W", "-X", "-I", "-r", "-o"];
+/// Folders of the system's interpreters, which run the scripts of packages. A copy elsewhere may be any
+/// program of that name.
+const INTERPRETER_FOLDERS: &[&str] = &["/bin", "/usr/bin"];
+/// Options of Python that are followed by a value, or have it attached, and that run no code.
+const OPTIONS_WITH_VALUE: &[&str] = &["-W", "-X"];
 
 /// A program as a process ran it.
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +125,7 @@ impl<'a> Program<'a> {
         if let Some(found) = of_folder(self.path) {
             return Some(found);
         }
-        let interpreter = interpreter(self.path)?;
+        let interpreter = system_interpreter(self.path)?;
         let mut words = self.arguments.iter().skip(1).map(String::as_str).peekable();
         // The kernel passes at most one argument of the first line of a script.
         words.next_if(|word| is_flag_of_first_line(interpreter, word));
@@ -162,6 +165,7 @@ pub fn identity_paths(executable: &Path, arguments: &[u8], folder: &Path) -> Vec
     if let Some((database, _)) = program.script_of_database() {
         // dpkg runs the scripts of another system in a chroot. The script itself may be gone already.
         paths.extend([database.join("info"), database.to_owned()]);
+        paths.extend(system_interpreter(path).map(|_| executable.to_owned()));
     }
     paths
 }
@@ -171,7 +175,7 @@ fn manager_of_path(path: &str) -> Option<&'static str> {
 }
 
 fn manager_of_script(executable: &str, script: &Path) -> Option<&'static str> {
-    let path = script.to_str().filter(|_| interpreter(executable) == Some("python"))?;
+    let path = script.to_str().filter(|_| system_interpreter(executable) == Some("python"))?;
     PACKAGE_MANAGER_SCRIPTS.iter().find(|(known, _)| *known == path).map(|(_, name)| *name)
 }
 
@@ -192,12 +196,18 @@ fn interpreter(executable: &str) -> Option<&'static str> {
     INTERPRETERS.iter().find(|known| **known == plain).copied()
 }
 
+/// Returns the name of an interpreter that lies in a folder of the system.
+fn system_interpreter(executable: &str) -> Option<&'static str> {
+    let folder = Path::new(executable).parent()?.to_str()?;
+    interpreter(executable).filter(|_| INTERPRETER_FOLDERS.contains(&folder))
+}
+
 /// Returns true for flags that a first line such as `#!/bin/sh -e` may have, and that run no code.
 fn is_flag_of_first_line(interpreter: &str, word: &str) -> bool {
     let allowed = match interpreter {
         "perl" => "wWtTX",
         "python" => "BEIsSu",
-        "ruby" => "wW",
+        "ruby" => "wW012",
         _ => "aefhnuvx",
     };
     let letters = word.strip_prefix('-').unwrap_or_default();
@@ -209,15 +219,17 @@ fn script_of<'a>(
     arguments: impl Iterator<Item = &'a str>,
     folder: &str,
 ) -> Option<PathBuf> {
-    interpreter(executable)?;
+    let interpreter = interpreter(executable)?;
     let mut words = arguments.skip(1);
     while let Some(word) = words.next() {
-        match word {
-            // The code follows, not a script.
-            "-c" | "-e" | "-m" => return None,
-            option if OPTIONS_WITH_VALUE.contains(&option) => drop(words.next()),
-            option if option.starts_with('-') => {}
-            path => return Some(Path::new(folder).join(path)),
+        let value = OPTIONS_WITH_VALUE.iter().find_map(|option| word.strip_prefix(option));
+        match value.filter(|_| interpreter == "python") {
+            Some("") => drop(words.next()),
+            Some(_) => {}
+            None if !word.starts_with('-') => return Some(Path::new(folder).join(word)),
+            None if is_flag_of_first_line(interpreter, word) => {}
+            // Code may follow or be attached, such as `-c`, `-cCODE` or `-Mmodule`.
+            None => return None,
         }
     }
     None
@@ -248,9 +260,34 @@ mod tests {
             identity_paths(Path::new(executable), arguments.as_bytes(), Path::new("/"))
         };
         let script = "sh -e /var/lib/dpkg/info/a.postinst configure 1";
-        let database = ["/var/lib/dpkg/info", "/var/lib/dpkg"].map(PathBuf::from);
+        let database = ["/var/lib/dpkg/info", "/var/lib/dpkg", "/usr/bin/dash"].map(PathBuf::from);
         assert_eq!(paths("/usr/bin/dash", script), database);
+        assert!(paths("/root/sh", script).is_empty(), "a program of any kind");
         assert!(paths("/usr/bin/dash", "sh /srv/info/a.postinst").is_empty());
         assert_eq!(paths("/usr/bin/dpkg", "dpkg -i x"), [PathBuf::from("/usr/bin/dpkg")]);
+    }
+
+    #[test]
+    fn code_in_an_option_is_no_script() {
+        let script = |executable: &str, line: &str| script_of(executable, line.split(' '), "/");
+        let tool = Some(PathBuf::from("/usr/bin/cloud-init"));
+        for line in [
+            "python3 /usr/bin/cloud-init",
+            "python3 -Es -W ignore -Xutf8 /usr/bin/cloud-init",
+            "python3 -I /usr/bin/cloud-init",
+        ] {
+            assert_eq!(script("/usr/bin/python3.11", line), tool, "{line}");
+        }
+        for (executable, line) in [
+            ("/usr/bin/python3", "python3 -ccode /usr/bin/cloud-init"),
+            ("/usr/bin/python3", "python3 -Ic code /usr/bin/cloud-init"),
+            ("/usr/bin/python3", "python3 -mmodule /usr/bin/cloud-init"),
+            ("/usr/bin/perl", "perl -Mmodule /usr/bin/cloud-init"),
+            ("/usr/bin/perl", "perl -ecode /usr/bin/cloud-init"),
+            ("/usr/bin/ruby", "ruby -r./code /usr/bin/cloud-init"),
+            ("/bin/sh", "sh -ec code /usr/bin/cloud-init"),
+        ] {
+            assert_eq!(script(executable, line), None, "{line}");
+        }
     }
 }

@@ -443,6 +443,15 @@ fn added_privileges_need_dpkg_or_a_script_of_the_package() {
     assert_eq!(system.explain(&foreign).kind, CauseKind::Deployment);
     foreign.after.as_mut().unwrap().mode = 0o4755;
     assert_eq!(system.explain(&foreign).kind, CauseKind::Unexplained, "neither has a package");
+    let mut both = seen(&["/usr/bin/tee", &own, "/usr/bin/dpkg"]);
+    both.actors.extend(seen(BY_DPKG).actors);
+    let both = system.created("usr/bin/foreign", Some(both));
+    assert_eq!(system.explain(&both).kind, CauseKind::Unexplained, "dpkg itself wrote it too");
+    system.write("usr/bin/tool.dpkg-old", "x");
+    let mut replaced = system.created("usr/bin/tool.dpkg-old", Some(seen(BY_DPKG)));
+    assert_eq!(system.explain(&replaced).kind, CauseKind::Deployment);
+    replaced.after.as_mut().unwrap().mode = 0o4755;
+    assert_eq!(system.explain(&replaced).kind, CauseKind::Unexplained, "no package delivered it");
     assert_eq!(by_script(hook, 0o755, 0o4755).detail, "content of tool, writer is not dpkg");
     assert_eq!(explain(None, 0o755, 0o4755).kind, CauseKind::Unexplained);
     system.write("var/lib/dpkg/statoverride", "root root 4755 /usr/bin/tool\n");

@@ -1,8 +1,8 @@
 //! Compresses answers for clients that accept gzip.
 //!
-//! An answer with secrets is left as it is: the length of a compressed one tells something about its
-//! content to a reader of the network who can choose a part of it. Streams, whose length is not known
-//! before they end, are left as well.
+//! Answers with secrets are not compressed: the length of a compressed answer reveals something about
+//! its content to a reader of the network who can choose a part of it. Streams are not compressed
+//! either, because their length is not known before they end.
 
 use std::io::Write as _;
 
