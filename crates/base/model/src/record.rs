@@ -173,11 +173,14 @@ pub enum Record {
     },
     /// A report that replaces the agent's last one of its kind. Since version 3.
     Report(AgentReport),
+    /// The rows of `registry.db` that decisions changed, as the registry encodes them. The state
+    /// passes them by. Since version 4.
+    RegistryRows(Vec<u8>),
 }
 
 impl Record {
     /// The newest known version of the encoding.
-    pub const VERSION: u8 = 3;
+    pub const VERSION: u8 = 4;
 
     /// Returns the bytes for the journal: a version byte, then postcard (`docs/format/record.md`).
     /// The version is the lowest that has this kind of record, so that an older program refuses
@@ -185,6 +188,7 @@ impl Record {
     pub fn encode(&self) -> Vec<u8> {
         let version = match self {
             Self::Session(session) => session.writes.iter().map(Write::since).max().unwrap_or(1),
+            Self::RegistryRows(_) => 4,
             Self::Report(_) => 3,
             Self::AgentEvents { .. } => 2,
             _ => 1,
@@ -212,7 +216,9 @@ impl Record {
         match self {
             Self::Session(s) => s.agent,
             Self::AgentRemoved { agent, .. } | Self::Report(AgentReport { agent, .. }) => *agent,
-            Self::ServerEvent { .. } | Self::AgentEvents { .. } => AgentId::SERVER,
+            Self::ServerEvent { .. } | Self::AgentEvents { .. } | Self::RegistryRows(_) => {
+                AgentId::SERVER
+            }
         }
     }
 }
@@ -320,8 +326,10 @@ mod tests {
         };
         let sessions = [session(Vec::new()), session(vec![raise])];
         assert_eq!(sessions.map(|record| record.encode()[0]), [1, 3]);
-        assert_eq!([&old, &new, &report].map(|record| record.encode()[0]), [1, 2, 3]);
+        let rows = Record::RegistryRows(vec![1]);
+        assert_eq!([&old, &new, &report, &rows].map(|record| record.encode()[0]), [1, 2, 3, 4]);
         assert_eq!(Record::decode(&new.encode()), Ok(new));
         assert_eq!(Record::decode(&report.encode()), Ok(report));
+        assert_eq!(Record::decode(&rows.encode()), Ok(rows));
     }
 }

@@ -164,6 +164,9 @@ fn describe(position: u64, bytes: &[u8]) -> Value {
             "position": position, "kind": "agent_events", "events": events.len(),
             "at": timestamp::micros(at_us), "bytes": bytes.len(),
         }),
+        Ok(Record::RegistryRows(_)) => json!({
+            "position": position, "kind": "registry_rows", "bytes": bytes.len(),
+        }),
         Ok(Record::Report(report)) => json!({
             "position": position, "kind": "report", "report": format!("{:?}", report.kind).to_lowercase(),
             "agent": report.agent.to_string(),

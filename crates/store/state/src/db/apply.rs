@@ -129,6 +129,8 @@ impl<'c> Applier<'c> {
                 Ok(Applied { changed, ..Applied::default() })
             }
             Record::Report(report) => self.report(report),
+            // `registry.db` applies them, and stores its own position.
+            Record::RegistryRows(_) => Ok(Applied::default()),
         }
     }
 

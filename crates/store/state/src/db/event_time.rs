@@ -47,6 +47,8 @@ impl EventTime {
 pub(super) fn received_us(record: &Record) -> u64 {
     match record {
         Record::Session(session) => session.received_at_us,
+        // It makes no event.
+        Record::RegistryRows(_) => 0,
         Record::AgentRemoved { at_us, .. }
         | Record::ServerEvent { at_us, .. }
         | Record::AgentEvents { at_us, .. }
