@@ -22,7 +22,7 @@ use crate::cli::LogFormat;
 const PARTS: &[&str] = &[
     "actor", "api", "attribution", "budget", "client", "codec", "columns", "commit", "control", "detect",
     "dirty", "env", "explain", "folder", "gzip", "holdfast", "host", "ingest", "inspect", "journal", "link", "listener", "model", "observe",
-    "page", "prometheus_api", "promql", "promql_syntax", "query", "queue", "readers", "realtime", "registry", "replication", "rest", "rules", "run", "scan", "security", "series", "series_tools", "service", "sessions",
+    "page", "prometheus_api", "promql", "promql_syntax", "query", "queue", "readers", "realtime", "registry", "replication", "rest", "rows", "rules", "run", "scan", "security", "series", "series_tools", "service", "sessions",
     "settings", "sigma", "silence", "sqlite", "state", "sync", "telemetry", "watch", "writers",
     "h2", "hyper", "hyper_util", "reqwest", "rustls", "tower",
 ];
