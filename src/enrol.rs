@@ -6,8 +6,9 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 
 use anyhow::Context as _;
-use client::ImportArgs;
-use registry::{AuditOutcome, Reader, Registry, TokenTerms, WriteContext};
+use client::{Client, ImportArgs};
+use registry::{AuditOutcome, Reader, TokenTerms, WriteContext};
+use serde_json::json;
 use service::Console;
 use sync::{EnrollOptions, IdentityFolder, SyncError};
 
@@ -16,35 +17,37 @@ use crate::config::{self, AgentConfig, AgentsConfig, ServerConfig};
 use crate::server;
 use folder::{DataFolder, expect_no_server};
 
-/// Creates an enrolment token. A server may be running.
-pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
+/// Creates an enrolment token: asks the server if one runs.
+pub(crate) async fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let folder = DataFolder::new(args.data.folder()?);
-    let registry = server::registry_for_command(&folder)?;
+    server::expect_own(&folder)?;
     let terms = TokenTerms {
         groups: args.group.clone(),
         uses: args.uses,
         ttl_s: args.ttl.as_secs(),
         ephemeral_s: args.ephemeral.map(|silence| silence.as_secs()),
     };
-    let mut detail = format!("enrolment token: uses {}, ttl_s {}", terms.uses, terms.ttl_s);
-    if let Some(silence_s) = terms.ephemeral_s {
-        let _ = write!(detail, ", ephemeral_s {silence_s}");
-    }
-    for group in &args.group {
-        detail.push_str(", group ");
-        detail.push_str(group);
-    }
-    let context = registry.audited(Reader::server(), "local", "enrolment:create", &detail);
-    let made = registry.create_enrolment_token(&context, &terms);
-    let outcome = if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused };
-    let recorded = registry.end_audit(&context, outcome);
-    let token = made?;
-    let told = enrolment(&folder, &registry, &token);
-    registry.close()?;
+    let (uses, ttl_s, ephemeral_s) = (terms.uses, terms.ttl_s, terms.ephemeral_s);
+    let token = match Client::running(&folder.socket())? {
+        Some(client) => {
+            let mut body = json!({"groups": terms.groups, "uses": uses, "ttl_s": ttl_s});
+            if let Some(silence_s) = ephemeral_s {
+                body["ephemeral_s"] = silence_s.into();
+            }
+            let made = client.post(&["enrolment", "tokens"], &body).await?;
+            made["data"]["token"].as_str().context("the answer has no token")?.to_owned()
+        }
+        None => {
+            tokio::task::spawn_blocking({
+                let folder = folder.clone();
+                move || token_alone(&folder, &terms)
+            })
+            .await??
+        }
+    };
+    let told = enrolment(&folder, &token);
     let line = if args.json {
-        let (uses, ttl_s) = (terms.uses, terms.ttl_s);
-        let ephemeral_s = terms.ephemeral_s;
-        serde_json::json!({"token": token, "uses": uses, "ttl_s": ttl_s, "ephemeral_s": ephemeral_s})
+        json!({"token": token, "uses": uses, "ttl_s": ttl_s, "ephemeral_s": ephemeral_s})
             .to_string()
     } else {
         token
@@ -53,7 +56,28 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     if let Some(text) = told.filter(|_| !args.json) {
         let _ = writeln!(std::io::stderr(), "{text}");
     }
-    recorded.context("the row of the audit log")
+    Ok(())
+}
+
+/// Creates an enrolment token in a folder without a server. Blocks.
+fn token_alone(folder: &DataFolder, terms: &TokenTerms) -> anyhow::Result<String> {
+    let _lock = folder.claim()?;
+    let registry = server::registry_for_command(folder)?;
+    let mut detail = format!("enrolment token: uses {}, ttl_s {}", terms.uses, terms.ttl_s);
+    if let Some(silence_s) = terms.ephemeral_s {
+        let _ = write!(detail, ", ephemeral_s {silence_s}");
+    }
+    for group in &terms.groups {
+        detail.push_str(", group ");
+        detail.push_str(group);
+    }
+    let context = registry.audited(Reader::server(), "local", "enrolment:create", &detail);
+    let made = registry.create_enrolment_token(&context, terms);
+    let outcome = if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused };
+    registry.end_audit(&context, outcome).context("the row of the audit log")?;
+    let token = made?;
+    registry.close()?;
+    Ok(token)
 }
 
 /// Takes over the agents of a 4.x server.
@@ -71,7 +95,7 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     registry.audit("local", "agent:create", &detail)?;
     registry.close()?;
     Console::new().line(&if args.json {
-        serde_json::json!({"added": report.added, "passed_over": report.passed_over}).to_string()
+        json!({"added": report.added, "passed_over": report.passed_over}).to_string()
     } else {
         format!("added: {} agents; passed over: {} lines", report.added, report.passed_over)
     });
@@ -175,12 +199,12 @@ fn expect_url(server: &str) -> anyhow::Result<()> {
 
 /// Returns the command that enrols an agent with a token; `None` if the server has not run with a
 /// configuration.
-fn enrolment(folder: &DataFolder, registry: &Registry, token: &str) -> Option<String> {
+fn enrolment(folder: &DataFolder, token: &str) -> Option<String> {
     let config: ServerConfig = config::load(&folder.recorded_config()?).ok()?;
     let AgentsConfig { listen, names, .. } = &config.agents;
     let host = match names.iter().find(|name| !name.contains('*')) {
         Some(name) => name.clone(),
-        None if listen.ip().is_unspecified() => registry.host_name(),
+        None if listen.ip().is_unspecified() => registry::reached_name(),
         None => listen.ip().to_string(),
     };
     let host = if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };

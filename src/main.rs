@@ -123,7 +123,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
             (None, None) => anyhow::bail!("agent: name its configuration with --config FILE"),
         },
         Command::Enroll(args) => runtime()?.block_on(enrol::enroll(&args))?,
-        Command::Token(args) => enrol::token(&args)?,
+        Command::Token(args) => runtime()?.block_on(enrol::token(&args))?,
         Command::Fleet(command) => fleet(command)?,
         Command::Scan(args) => return scan_command::run(&args),
         Command::Backup(args) => {
@@ -174,6 +174,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
 fn accept_restored(data: &std::path::Path) -> anyhow::Result<()> {
     let folder = folder::DataFolder::new(data);
     if folder::is_there(&folder.registry_db())? {
+        let _lock = folder.claim()?;
         server::accept_registry(&folder)?;
     }
     Ok(())

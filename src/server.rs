@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use axum::extract::Request;
 use axum::middleware::map_request;
 use commit::{Commit, CommitOptions};
+use control::log::RowLog;
 use env::clock::Clock;
 use env::guard::GuardedClock;
 use env::random::{Random, SystemRandom};
@@ -37,10 +38,13 @@ use folder::clock::{FolderClock, STORE_EVERY};
 
 mod failure;
 mod folder_registry;
+mod rows_log;
 mod web;
 
 pub(crate) use failure::StoreFailed;
-pub(crate) use folder_registry::{accept_registry, registry_alone, registry_for_command};
+pub(crate) use folder_registry::{
+    accept_registry, expect_own, registry_alone, registry_despite_journal, registry_for_command,
+};
 pub(crate) use web::shown_address;
 use web::{api_router, serve_api};
 
@@ -159,9 +163,10 @@ impl Server {
         self.ports.close().await;
         let close = move || self.series.map_or(Ok(()), series::Store::close);
         let series = tokio::task::spawn_blocking(close).await?;
-        // Close each store even if closing another one fails.
+        // Close each store even if closing another one fails. The registry's last rows go to the journal.
+        let registry = self.registry.clone();
+        let registry = tokio::task::spawn_blocking(move || registry.close()).await?;
         let commit = self.commit.close().await.context("commit");
-        let registry = tokio::task::spawn_blocking(move || self.registry.close()).await?;
         commit.and(registry.context("registry")).and(series.context("series"))
     }
 }
@@ -184,7 +189,10 @@ impl Stores {
     ) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = guard.clone();
         let (state, commit, journal) = open_stores(config, folder, &clock)?;
-        let registry = open_registry(config, folder, guard, Arc::new(SystemRandom))?;
+        let log = rows_log::ServerLog { commit: commit.clone(), journal: journal.clone() };
+        let store = open_control(config, folder, Some(Arc::new(log)))?;
+        keep_for_registry(&commit, &store);
+        let registry = open_registry(config, folder, store, guard, Arc::new(SystemRandom))?;
         folder_registry::expect_registry_of_state(folder, &registry)?;
         if let Some(problem) = registry.authority_problem() {
             warn!("{problem}");
@@ -255,6 +263,7 @@ fn open_stores(
     let options = CommitOptions {
         folders: folder.watched(),
         clock: clock.clone(),
+        shared_journal: true,
         ..CommitOptions::default()
     };
     let opened = Commit::open(journal.clone(), state.clone(), options);
@@ -322,9 +331,41 @@ fn open_shipping(
     Shipping::open(journal, commit.clone(), state.store_id(), options).context("followers")
 }
 
+/// Opens the registry's database. Without a log its rows are not logged.
+fn open_control(
+    config: &ServerConfig,
+    folder: &DataFolder,
+    log: Option<Arc<dyn RowLog>>,
+) -> anyhow::Result<Arc<ControlStore>> {
+    folder.expect_registry()?;
+    let (file, readers) = (folder.registry_db(), config.db.readers);
+    let opened = match log {
+        Some(log) => ControlStore::open_logged(&file, readers, log),
+        None => ControlStore::open_with(&file, readers),
+    };
+    let store = opened.and_then(|store| store.warm().map(|()| store));
+    Ok(Arc::new(store.map_err(|e| match e {
+        behind @ ControlError::Behind { .. } => folder_registry::older(folder, behind),
+        other => database(&file, other.into()),
+    })?))
+}
+
+/// Keeps the journal above what the registry has durably.
+fn keep_for_registry(commit: &Commit, store: &Arc<ControlStore>) {
+    let store = Arc::downgrade(store);
+    commit.keep_above(move || {
+        let floor = store.upgrade().map_or(Ok(0), |store| store.floor());
+        floor.unwrap_or_else(|error| {
+            warn!("the journal is not trimmed: {error}");
+            0
+        })
+    });
+}
+
 fn open_registry(
     config: &ServerConfig,
     folder: &DataFolder,
+    store: Arc<ControlStore>,
     clock: Arc<GuardedClock>,
     random: Arc<dyn Random>,
 ) -> anyhow::Result<Registry> {
@@ -341,12 +382,8 @@ fn open_registry(
         first_password_file: Some(folder.first_password()),
         ..RegistryOptions::default()
     };
-    folder.expect_registry()?;
     folder.make_keys()?;
-    let store = ControlStore::open_with(&folder.registry_db(), config.db.readers)
-        .and_then(|store| store.warm().map(|()| store))
-        .map_err(|e| database(&folder.registry_db(), e.into()))?;
-    Registry::open(Arc::new(store), &folder.keys(), clock, random, options).context("registry")
+    Registry::open(store, &folder.keys(), clock, random, options).context("registry")
 }
 
 /// Returns the latest time at which earlier processes may have issued tokens. It is a little after

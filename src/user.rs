@@ -1,4 +1,4 @@
-//! `holdfast users password` on the server's machine: needs no running server.
+//! `holdfast users password` on the server's machine while no server runs.
 
 use anyhow::Context as _;
 use client::PasswordArgs;
@@ -10,7 +10,10 @@ use folder::DataFolder;
 
 pub(crate) fn set_password(args: &PasswordArgs) -> anyhow::Result<()> {
     let name = &args.user;
-    let registry = server::registry_for_command(&DataFolder::new(args.connect.data()?))?;
+    let folder = DataFolder::new(args.connect.data()?);
+    folder.expect_server()?;
+    let _lock = folder.claim()?;
+    let registry = server::registry_despite_journal(&folder)?;
     let (password, is_random) = client::new_password()?;
     let detail = format!("password of user {name}");
     let context = registry.audited(Reader::server(), "local", "security:update", &detail);

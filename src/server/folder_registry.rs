@@ -3,33 +3,69 @@
 use std::sync::Arc;
 
 use anyhow::bail;
+use control::log::RowLog;
 use env::random::SystemRandom;
 use folder::clock::read_guarded;
 use folder::{DataFolder, is_there};
 use model::AgentId;
-use registry::{AuditOutcome, Reader, Registry};
+use registry::{AuditOutcome, ControlError, ControlStore, Reader, Registry};
 use replication::follow::Marker;
 use state::StateStore;
+use tracing::warn;
 
-use super::open_registry;
+use super::rows_log::FolderLog;
+use super::{open_control, open_registry};
 use crate::config::ServerConfig;
 
-/// Opens the registry for a command on the server's machine; a server may have it open.
+/// Opens the registry for a command on the server's machine. The caller has claimed the folder.
 pub(crate) fn registry_for_command(folder: &DataFolder) -> anyhow::Result<Registry> {
+    expect_own(folder)?;
+    registry_alone(folder)
+}
+
+/// Opens the registry as [`registry_for_command`] does, even if the journal cannot be opened: then the
+/// rows of the command are not logged.
+pub(crate) fn registry_despite_journal(folder: &DataFolder) -> anyhow::Result<Registry> {
+    expect_own(folder)?;
+    let log = FolderLog::open(folder).map(|log| Arc::new(log) as Arc<dyn RowLog>);
+    let log = log.inspect_err(|error| warn!("{error:#}: followers will not have this change"));
+    open(folder, log.ok())
+}
+
+/// Opens the registry. If no server has run in the folder yet, creates it. The caller has claimed the
+/// folder.
+pub(crate) fn registry_alone(folder: &DataFolder) -> anyhow::Result<Registry> {
+    folder.expect_registry()?;
+    open(folder, Some(Arc::new(FolderLog::open(folder)?)))
+}
+
+fn open(folder: &DataFolder, log: Option<Arc<dyn RowLog>>) -> anyhow::Result<Registry> {
+    let config = ServerConfig { data: folder.path().to_owned(), ..ServerConfig::default() };
+    let clock = Arc::new(read_guarded(folder));
+    let store = open_control(&config, folder, log)?;
+    open_registry(&config, folder, store, clock, Arc::new(SystemRandom))
+}
+
+/// Returns an error unless a server has run in the folder, and it follows no other one.
+pub(crate) fn expect_own(folder: &DataFolder) -> anyhow::Result<()> {
     folder.expect_server()?;
     if let Some(following) = Marker::load(folder.path())? {
         let (folder, server) = (folder.path().display(), following.from);
         bail!("{folder}: follows {server}, whose registry takes its place: do this at that server");
     }
-    registry_alone(folder)
+    Ok(())
 }
 
-/// Opens the registry. If no server has run in the folder yet, creates it; the caller must then
-/// have claimed the folder.
-pub(crate) fn registry_alone(folder: &DataFolder) -> anyhow::Result<Registry> {
-    let config = ServerConfig { data: folder.path().to_owned(), ..ServerConfig::default() };
-    let clock = Arc::new(read_guarded(folder));
-    open_registry(&config, folder, clock, Arc::new(SystemRandom))
+/// Returns the error for a registry that lacks records which the journal no longer has.
+pub(super) fn older(folder: &DataFolder, behind: ControlError) -> anyhow::Error {
+    let (database, data) = (folder.registry_db(), folder.path());
+    anyhow::anyhow!(
+        "{}: {behind}. Put back the registry.db that belongs to it, with its registry.db-wal, or restore \
+         a backup. If there is none, `holdfast registry accept --data {}` goes on with this one: what \
+         was decided in between is lost, and every token is revoked",
+        database.display(),
+        data.display()
+    )
 }
 
 /// Returns an error if the registry would give the number of an agent that the state knows to a new
@@ -55,11 +91,16 @@ pub(super) fn expect_registry_of_state(
 }
 
 /// Makes the registry of a folder safe that may be older than its state. Returns the number that the
-/// next new agent gets. No server may run.
+/// next new agent gets. The caller has claimed the folder.
 pub(crate) fn accept_registry(folder: &DataFolder) -> anyhow::Result<AgentId> {
     let mut used = AgentId::SERVER;
     if is_there(&folder.state_db())? {
         used = StateStore::peek_highest_agent(&folder.state_db())?;
+    }
+    let lost = FolderLog::open(folder)?.lost_after(&folder.registry_db())?;
+    if let Some(behind) = lost {
+        warn!("{behind}");
+        ControlStore::forget_position(&folder.registry_db())?;
     }
     let registry = registry_for_command(folder)?;
     let detail = format!("accept the registry; the state knows agents up to {used}");

@@ -211,6 +211,21 @@ impl Record {
         }
     }
 
+    /// Returns the rows of `registry.db` in an encoded record, `None` if it is of another kind.
+    ///
+    /// # Errors
+    /// As [`Record::decode`], but not for a record of another kind.
+    pub fn registry_rows(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        // The second byte is the variant. Most records are sessions, which are long.
+        if bytes.get(1) != Some(&5) {
+            return Ok(None);
+        }
+        match Self::decode(bytes)? {
+            Self::RegistryRows(rows) => Ok(Some(rows)),
+            _ => Ok(None),
+        }
+    }
+
     /// Returns the agent that the record is about; the server's number if it is about several.
     pub fn agent(&self) -> AgentId {
         match self {
@@ -329,7 +344,10 @@ mod tests {
         let rows = Record::RegistryRows(vec![1]);
         assert_eq!([&old, &new, &report, &rows].map(|record| record.encode()[0]), [1, 2, 3, 4]);
         assert_eq!(Record::decode(&new.encode()), Ok(new));
-        assert_eq!(Record::decode(&report.encode()), Ok(report));
+        assert_eq!(Record::decode(&report.encode()).as_ref(), Ok(&report));
+        assert_eq!(Record::registry_rows(&rows.encode()), Ok(Some(vec![1])));
+        assert_eq!(Record::registry_rows(&report.encode()), Ok(None));
+        assert!(Record::registry_rows(&[9, 5]).is_err());
         assert_eq!(Record::decode(&rows.encode()), Ok(rows));
     }
 }

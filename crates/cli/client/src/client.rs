@@ -156,6 +156,14 @@ impl Client {
         self.send(self.request(Method::PUT, path, query)?).await
     }
 
+    /// Sends a POST with a JSON body and returns the JSON answer. A unix socket has no time limit.
+    ///
+    /// # Errors
+    /// If there is no answer, or the server refuses.
+    pub async fn post(&self, path: &[&str], body: &Value) -> anyhow::Result<Value> {
+        self.send(self.request(Method::POST, path, &[])?.json(body)).await
+    }
+
     /// Returns a request that has the token.
     pub(crate) fn request(
         &self,

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use control::ControlStore;
 use folder::{DataFolder, is_there};
 use model::{Position, Record, timestamp};
 use serde_json::{Value, json};
@@ -97,6 +98,7 @@ pub fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
         let state = DataFolder::new(&folder).state_db();
         StateStore::prepare_restored(&state, Position(report.last_position))?;
     }
+    expect_registry_at(&DataFolder::new(&folder), report.last_position)?;
     let damage = report.damage.as_ref().map(ToString::to_string);
     let untouched = damage.is_none() && !ahead;
     service::report(
@@ -106,6 +108,15 @@ pub fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
             "applied_by_state": applied, "state_goes_on_without": ahead}),
     );
     Ok(untouched)
+}
+
+/// Lets a registry that has records beyond the end of the journal go on with what it has.
+fn expect_registry_at(folder: &DataFolder, end: u64) -> anyhow::Result<()> {
+    let database = folder.registry_db();
+    if is_there(&database)? && ControlStore::position_of(&database)?.is_some_and(|at| at > end) {
+        ControlStore::forget_position(&database)?;
+    }
+    Ok(())
 }
 
 /// Returns the position up to which the server's state next to a journal has applied it, if any.

@@ -296,7 +296,7 @@ mod tests {
     use crate::{Registry, RegistryOptions};
 
     fn open(folder: &std::path::Path, options: RegistryOptions) -> Registry {
-        let store = ControlStore::open(&folder.join("registry.db")).unwrap();
+        let store = mirror::open(&folder.join("registry.db")).unwrap();
         let clock = Arc::new(ManualClock::at(1_795_287_122_000_000));
         let random = Arc::new(SeededRandom::new(1));
         Registry::open(Arc::new(store), folder, clock, random, options).unwrap()

@@ -47,7 +47,7 @@ pub(crate) fn names() -> Vec<String> {
 }
 
 /// Returns the host's name, with its domain if hosts(5) has it.
-pub(crate) fn reached_name() -> String {
+pub fn reached_name() -> String {
     let (own, hosts) = (name(), fs::read_to_string("/etc/hosts").unwrap_or_default());
     full_name(&hosts, &own).unwrap_or(own)
 }

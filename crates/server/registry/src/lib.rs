@@ -105,6 +105,7 @@ pub use control::{
 pub use env::sources::network;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
 pub use groups::GroupChange;
+pub use host::reached_name;
 pub use insertion::{DisplacedAgents, ForceRules, InsertAgent, Inserted, Life, RecordLives};
 pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
@@ -252,6 +253,7 @@ impl Registry {
     /// Returns an error if the store fails; what was not written is still in memory.
     pub fn close(&self) -> Result<(), RegistryError> {
         self.flush()?;
+        self.inner.store.log_reports()?;
         Ok(self.inner.store.checkpoint()?)
     }
 
@@ -330,6 +332,7 @@ impl Registry {
             failures.note(self.flush_reports().map_err(Into::into));
             report.written = failures.note(self.write_liveness(keepalives));
         }
+        failures.note(self.inner.store.log_reports().map_err(Into::into));
         if keepalives {
             // The store logs when checkpoints begin to fail; the next one is due in a minute.
             let _ = self.inner.store.checkpoint();

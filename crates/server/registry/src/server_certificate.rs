@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::ca::san;
 use crate::limits::{CLOCK_SKEW_SECONDS, SERVER_CERTIFICATE_SECONDS};
-use crate::{Registry, RegistryError, host};
+use crate::{Registry, RegistryError};
 
 /// Delay before a certificate that could not be issued is retried, seconds.
 const RETRY_SECONDS: i64 = 60;
@@ -39,11 +39,6 @@ struct IssuedCertificate {
 }
 
 impl Registry {
-    /// Returns the name under which other machines reach this host: with its domain if it has one.
-    pub fn host_name(&self) -> String {
-        host::reached_name()
-    }
-
     /// Returns the names of a server certificate: `names`, and those of this host as it is now. A
     /// name of the host that no certificate can have is left out.
     pub(crate) fn certificate_names(&self, names: &[String]) -> Vec<String> {

@@ -13,6 +13,8 @@
 //! - The journal is trimmed only below the position of the last *completed* checkpoint.
 //! - A record is either appended and applied, or neither, even if its caller stops waiting: applied
 //!   positions have no holes.
+//! - Rows of the registry ([`Commit::append_rows`]) are records of the same journal. The state passes
+//!   them by; its position has no holes. The journal is kept above what the registry has durably.
 //! - Queues are bounded: beyond the limits a submit fails with [`CommitError::Full`].
 //!
 //! # Locking
@@ -20,13 +22,16 @@
 //! - `checkpointed` is held through one checkpoint, its I/O in the state and the journal included,
 //!   and while the state's own log is made smaller.
 //!   `stats` takes it, too, and so waits for a checkpoint in progress.
+//! - `floor` is held while the registry is asked up to where it is durable, which takes the registry's
+//!   writer. The registry's writer may be held while a record is appended, never while a checkpoint is
+//!   waited for.
 //! - `due` is held to count what was applied since the last checkpoint. The condition variable
 //!   `wake` belongs to it.
 //! - `progress` (a watch channel) is locked while it is read or changed, never across a call.
 //! - The state and the journal have their own locks. None of the locks above is held while the
 //!   state applies or the journal appends.
 //!
-//! They are taken in this order: `checkpointed`, then the locks of the state and the journal, then
+//! They are taken in this order: `checkpointed`, then `floor`, then the locks of the state and the journal, then
 //! `due`. `progress` and `due` are never held together. Trimming the journal is safe because only
 //! one checkpoint runs at a time: no older checkpoint in progress needs records below the position
 //! that the state returned.
@@ -50,6 +55,7 @@ mod error;
 mod keeper;
 mod options;
 mod replay;
+mod rows;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -50,6 +50,9 @@ pub struct CommitOptions {
     pub folders: Vec<PathBuf>,
     /// Thresholds of free space.
     pub disk: DiskThresholds,
+    /// The journal has records of another store, too: nothing is trimmed before
+    /// [`crate::Commit::keep_above`] is called.
+    pub shared_journal: bool,
     /// The clock whose guarded time dates the events of a full disk.
     pub clock: Arc<dyn Clock>,
 }
@@ -66,6 +69,7 @@ impl Default for CommitOptions {
             checkpoint_interval: CHECKPOINT_INTERVAL,
             folders: Vec::new(),
             disk: DiskThresholds::default(),
+            shared_journal: false,
             clock: Arc::new(SystemClock::new()),
         }
     }

@@ -67,6 +67,27 @@ pub(crate) struct Shared {
     pub(crate) folder_lost: AtomicBool,
     /// The state could not apply a batch for lack of space; the applier retries it.
     pub(crate) stalled: AtomicBool,
+    pub(crate) floor: Mutex<Floor>,
+}
+
+/// The records that another store needs.
+pub(crate) enum Floor {
+    None,
+    /// All, because that store is not open yet.
+    All,
+    /// Those above the position that this returns. See [`crate::Commit::keep_above`].
+    Above(Box<dyn Fn() -> u64 + Send + Sync>),
+}
+
+impl Floor {
+    /// Returns the position below which the other store needs no record.
+    fn position(&self) -> u64 {
+        match self {
+            Self::None => u64::MAX,
+            Self::All => 0,
+            Self::Above(position) => position(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -104,6 +125,7 @@ impl Shared {
         options: CommitOptions,
         applied: Position,
     ) -> Self {
+        let floor = Mutex::new(if options.shared_journal { Floor::All } else { Floor::None });
         let folders_found = options.folders.iter().map(|folder| FileIdentity::of(folder)).collect();
         Self {
             journal,
@@ -120,6 +142,7 @@ impl Shared {
             disk_full: Mutex::default(),
             folder_lost: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
+            floor,
         }
     }
 
@@ -279,7 +302,7 @@ impl Shared {
             return Err(error.clone());
         }
         let before = std::mem::take(&mut *self.due.lock());
-        let position = match self.state.checkpoint() {
+        let position = match self.pass_by_rows().and_then(|()| self.state.checkpoint()) {
             Ok(position) => position,
             Err(error) => {
                 let mut due = self.due.lock();
@@ -298,13 +321,24 @@ impl Shared {
         if position > *checkpointed {
             // The record at the position itself is kept, so that the next open can compare the end
             // of the state with the journal.
-            self.journal.trim(position.0).map_err(CommitError::from)?;
+            let floor = self.floor.lock().position();
+            self.journal.trim(position.0.min(floor)).map_err(CommitError::from)?;
             *checkpointed = position;
             self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
             metrics::counter!("holdfast_commit_checkpoints_total").increment(1);
             metrics::gauge!("holdfast_commit_checkpointed_position").set(position.0 as f64);
         }
         Ok(*checkpointed)
+    }
+
+    /// Stores the position of records that the state has passed by without a transaction, so that the
+    /// journal can be trimmed although nothing else happens.
+    fn pass_by_rows(&self) -> Result<(), state::StateError> {
+        let applied = self.progress.borrow().applied;
+        if applied > self.state.applied()? {
+            self.state.apply(&[(applied, Record::RegistryRows(Vec::new()))])?;
+        }
+        Ok(())
     }
 
     /// Gives the space of the state's own log back to the file system, unless a query prevents it.

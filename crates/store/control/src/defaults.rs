@@ -1,7 +1,7 @@
 //! Roles, policies and rules that exist from the start. Their ids are reserved (up to
 //! [`super::limits::RESERVED_ID_MAX`]) and users cannot change them.
 
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, params};
 
 use super::ControlResult;
 use super::limits::RESERVED_ID_MAX;
@@ -119,24 +119,23 @@ const RULES: &[(u32, &str, &str, u32)] = &[
     (2, "opensearch_admin", r#"{"FIND":{"user_name":"admin"}}"#, 1),
 ];
 
-/// Replaces the built-in policies and roles in the database if an earlier program wrote other ones.
-pub(super) fn refresh(conn: &mut Connection) -> ControlResult<()> {
+/// Replaces the built-in policies and roles in the database if an earlier program wrote other ones,
+/// in the transaction that is open.
+pub(super) fn refresh(conn: &Connection) -> ControlResult<()> {
     let own =
         (list(POLICIES, policy), list(ROLES, |(id, _, policies)| (*id, list(policies, |p| *p))));
     if (kept_policies(conn)?, kept_roles(conn)?) == own {
         return Ok(());
     }
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for (id, name, actions, resources) in own.0 {
-        tx.execute(
+        conn.execute(
             "INSERT INTO policy VALUES (?1, ?2, ?3, ?4, 1)
              ON CONFLICT (id) DO UPDATE SET name = ?2, actions = ?3, resources = ?4, allow = 1",
             params![id, name, actions, resources],
         )?;
     }
-    tx.execute("DELETE FROM role_policy WHERE role <= ?1", [RESERVED_ID_MAX])?;
-    link(&tx)?;
-    Ok(tx.commit()?)
+    conn.execute("DELETE FROM role_policy WHERE role <= ?1", [RESERVED_ID_MAX])?;
+    link(conn)
 }
 
 /// A built-in policy as its row stores it.
@@ -173,7 +172,7 @@ fn kept_roles(conn: &Connection) -> ControlResult<Vec<(u32, Vec<u32>)>> {
 }
 
 /// Links the roles to their policies.
-fn link(tx: &Transaction<'_>) -> ControlResult<()> {
+fn link(tx: &Connection) -> ControlResult<()> {
     for (id, _, policies) in ROLES {
         for (level, policy) in policies.iter().enumerate() {
             tx.execute(
@@ -186,7 +185,7 @@ fn link(tx: &Transaction<'_>) -> ControlResult<()> {
 }
 
 /// Writes the built-in objects. Ids of objects that users add start above the reserved ones.
-pub(super) fn insert(tx: &Transaction<'_>) -> ControlResult<()> {
+pub(super) fn insert(tx: &Connection) -> ControlResult<()> {
     for (id, name, actions, resources) in list(POLICIES, policy) {
         tx.execute(
             "INSERT INTO policy VALUES (?1, ?2, ?3, ?4, 1)",

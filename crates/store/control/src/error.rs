@@ -75,11 +75,36 @@ pub enum ControlError {
          backup there", .0.display()
     )]
     Gone(PathBuf),
-    /// A flush failed, so what the disk has is unknown. Every write fails until a restart.
-    #[error(
-        "registry.db: closed after a failed flush ({0}): check the disk, then restart the server"
-    )]
+    /// A write failed, so what the disk has is unknown. Every write fails until a restart.
+    #[error("registry.db: closed after a failure ({0}): check the disk, then restart the server")]
     Poisoned(String),
+    /// The decision could not be logged, so it was not made.
+    #[error("the decision was not made, because it could not be logged: {0}")]
+    NotLogged(String),
+    /// The log no longer has all records that the database lacks.
+    #[error(
+        "registry.db: older than the journal next to it: it has the decisions up to record {applied}, \
+         and the journal begins with record {first}"
+    )]
+    Behind {
+        /// Position of the last record that the database has.
+        applied: u64,
+        /// Position of the first record that the log has.
+        first: u64,
+    },
+    /// The log could not be read.
+    #[error("the journal's decisions cannot be read: {0}")]
+    Journal(String),
+    /// Rows of a record do not fit the database.
+    #[error("registry.db: record {position} of the journal cannot be applied: {cause}")]
+    Record {
+        position: u64,
+        #[source]
+        cause: rows::RowsError,
+    },
+    /// Rows could not be noted.
+    #[error("registry.db: {0}")]
+    Rows(#[from] rows::RowsError),
     /// Every connection for queries is in use.
     #[error("registry.db: all readers are in use: try again, or raise db.readers")]
     Busy,
@@ -108,7 +133,7 @@ impl ControlError {
     pub fn is_transient(&self) -> bool {
         use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull, OperationInterrupted};
         match self {
-            Self::Busy | Self::Gone(_) => true,
+            Self::Busy | Self::Gone(_) | Self::NotLogged(_) => true,
             Self::Sqlite(error) => matches!(
                 error.sqlite_error_code(),
                 Some(DatabaseBusy | DatabaseLocked | DiskFull | OperationInterrupted)

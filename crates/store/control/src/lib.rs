@@ -23,6 +23,7 @@ mod db;
 mod defaults;
 mod error;
 pub mod limits;
+pub mod log;
 mod query;
 mod schema;
 mod security;

@@ -9,7 +9,7 @@ use super::{ControlError, ControlResult, defaults};
 const APPLICATION_ID: i64 = 0x4846_5247;
 
 /// The steps; step n migrates from version n - 1 to n.
-const STEPS: [&str; 12] = [
+const STEPS: [&str; 13] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
@@ -22,14 +22,31 @@ const STEPS: [&str; 12] = [
     include_str!("schema_10.sql"),
     include_str!("schema_11.sql"),
     include_str!("schema_12.sql"),
+    include_str!("schema_13.sql"),
 ];
 
 /// The version that this program writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
 
-/// Migrates the database to [`VERSION`], each step in a transaction of its own, and updates the
-/// built-in roles and policies.
+/// Migrates the database to [`VERSION`], each step in a transaction of its own. Returns an error for
+/// another program's database.
 pub(super) fn migrate(conn: &mut Connection) -> ControlResult<()> {
+    let found = expect_known(conn)?;
+    for (step, sql) in (1..).zip(STEPS).filter(|(step, _)| *step > found) {
+        let tx = conn.transaction()?;
+        tx.execute_batch(sql)?;
+        if step == 1 {
+            defaults::insert(&tx)?;
+        }
+        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+        tx.pragma_update(None, "user_version", step)?;
+        tx.commit()?;
+    }
+    Ok(())
+}
+
+/// Returns the version of the database, or an error if this program cannot bring it to its own.
+pub(super) fn expect_known(conn: &Connection) -> ControlResult<i64> {
     let found: i64 = conn.query_row("PRAGMA user_version", [], |r| r.get(0))?;
     if found > VERSION {
         return Err(ControlError::Newer { found, known: VERSION });
@@ -42,15 +59,5 @@ pub(super) fn migrate(conn: &mut Connection) -> ControlResult<()> {
             "the file is another program's database: name another folder".into(),
         ));
     }
-    for (step, sql) in (1..).zip(STEPS).filter(|(step, _)| *step > found) {
-        let tx = conn.transaction()?;
-        tx.execute_batch(sql)?;
-        if step == 1 {
-            defaults::insert(&tx)?;
-        }
-        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
-        tx.pragma_update(None, "user_version", step)?;
-        tx.commit()?;
-    }
-    defaults::refresh(conn)
+    Ok(found)
 }

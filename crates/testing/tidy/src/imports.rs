@@ -99,7 +99,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("cli/scan", &["model", "env", "service", "detect", "queue", "run"]),
     (
         "cli/inspect",
-        &["model", "service", "queue", "sync", "run", "journal", "state", "folder", "client"],
+        &[
+            "model", "service", "queue", "sync", "run", "journal", "control", "state", "folder",
+            "client",
+        ],
     ),
     (
         "cli/series-tools",
@@ -117,6 +120,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("web/page", &["gzip"]),
     ("testing/device", &["needs"]),
+    ("testing/mirror", &["control", "rows"]),
     ("testing/needs", &[]),
     ("testing/tidy", &[]),
     ("testing/records", &["model"]),

@@ -9,8 +9,8 @@ use env::clock::{Clock as _, ManualClock};
 use env::guard::{Acceptance, GuardedClock, HOLD_MAX};
 use env::random::SystemRandom;
 use registry::{
-    AgentQuery, CommandKind, ControlStore, IdentityError, Reader, Registry, RevocationTarget,
-    TokenTerms, WriteContext,
+    AgentQuery, CommandKind, IdentityError, Reader, Registry, RevocationTarget, TokenTerms,
+    WriteContext,
 };
 use tempfile::TempDir;
 
@@ -49,7 +49,7 @@ impl Guarded {
 }
 
 fn open(folder: &TempDir, clock: &Arc<GuardedClock>) -> Registry {
-    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
+    let store = mirror::open(&folder.path().join("registry.db")).unwrap();
     let options = registry::RegistryOptions {
         tokens_until_s: i64::try_from(clock.resumed_us() / 1_000_000).ok(),
         ..options()

@@ -206,7 +206,7 @@ fn tokens_are_revoked_by_role_by_run_as_and_by_new_keys() {
 
 #[test]
 fn revocation_by_another_process_is_adopted_and_later_expires() {
-    let fixture = fixture();
+    let fixture = common::fixture_unlogged();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let nbf_s = fixture.registry.token_nbf_s(1, &[1], false);
     fixture.registry.tick().unwrap();
@@ -348,7 +348,7 @@ impl env::clock::Clock for Hasty {
 fn revocation_known_in_memory_survives_a_restart() {
     let folder = tempfile::TempDir::new().unwrap();
     let open = || {
-        let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
+        let store = mirror::open(&folder.path().join("registry.db")).unwrap();
         let clock = Arc::new(Hasty(common::START_US.into()));
         let random = Arc::new(env::random::SystemRandom);
         registry::Registry::open(Arc::new(store), folder.path(), clock, random, options()).unwrap()

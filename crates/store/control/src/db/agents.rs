@@ -1,7 +1,7 @@
 //! Agents: registration, removal, and what they report about themselves.
 
 use model::{AgentId, AgentRecord, AgentStatus};
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{self, AGENT_COLUMNS, GroupNames, bits, version_key};
 use super::{ControlStore, certificates, commands, groups, users};
@@ -139,7 +139,7 @@ impl ControlStore {
 const NEXT_AGENT: &str = "next_agent";
 
 /// Returns every agent but 000.
-pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<AgentRow>> {
+pub(super) fn all(tx: &Connection) -> ControlResult<Vec<AgentRow>> {
     let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id > 0 ORDER BY a.id");
     let mut statement = tx.prepare_cached(&sql)?;
     let names = groups::names(tx)?;
@@ -147,7 +147,7 @@ pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<AgentRow>> {
     rows.collect()
 }
 
-fn one(tx: &Transaction<'_>, id: AgentId, names: &GroupNames) -> ControlResult<Option<AgentRow>> {
+fn one(tx: &Connection, id: AgentId, names: &GroupNames) -> ControlResult<Option<AgentRow>> {
     let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id = ?1");
     let mut statement = tx.prepare_cached(&sql)?;
     statement.query_and_then([id.0], |row| rows::agent(row, names))?.next().transpose()
@@ -155,7 +155,7 @@ fn one(tx: &Transaction<'_>, id: AgentId, names: &GroupNames) -> ControlResult<O
 
 /// Returns the agent that was registered last, other than the server. Of those of one second, it is the
 /// one with the highest number.
-pub(super) fn last(tx: &Transaction<'_>) -> ControlResult<Option<AgentRow>> {
+pub(super) fn last(tx: &Connection) -> ControlResult<Option<AgentRow>> {
     // With `id > 0` the planner would read all numbers and sort them.
     let sql = format!(
         "SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id <> 0
@@ -166,7 +166,7 @@ pub(super) fn last(tx: &Transaction<'_>) -> ControlResult<Option<AgentRow>> {
     statement.query_and_then([], |row| rows::agent(row, &names))?.next().transpose()
 }
 
-pub(super) fn client_key(tx: &Transaction<'_>, id: AgentId) -> ControlResult<Option<String>> {
+pub(super) fn client_key(tx: &Connection, id: AgentId) -> ControlResult<Option<String>> {
     tx.prepare_cached("SELECT client_key FROM agent WHERE id = ?1 AND id > 0")?
         .query_row([id.0], |r| r.get(0))
         .optional()?
@@ -174,7 +174,7 @@ pub(super) fn client_key(tx: &Transaction<'_>, id: AgentId) -> ControlResult<Opt
 }
 
 /// Stores last scans. A missing time leaves the stored one unchanged.
-fn save_last_scans(tx: &Transaction<'_>, scans: &[(AgentId, LastScan)]) -> ControlResult<()> {
+fn save_last_scans(tx: &Connection, scans: &[(AgentId, LastScan)]) -> ControlResult<()> {
     let mut set = tx.prepare_cached(
         "UPDATE agent SET scan_started_at_s = coalesce(?2, scan_started_at_s),
          scan_ended_at_s = coalesce(?3, scan_ended_at_s) WHERE id = ?1",
@@ -185,7 +185,7 @@ fn save_last_scans(tx: &Transaction<'_>, scans: &[(AgentId, LastScan)]) -> Contr
     Ok(())
 }
 
-pub(super) fn last_scan(tx: &Transaction<'_>, id: AgentId) -> ControlResult<LastScan> {
+pub(super) fn last_scan(tx: &Connection, id: AgentId) -> ControlResult<LastScan> {
     let sql = "SELECT scan_started_at_s, scan_ended_at_s FROM agent WHERE id = ?1";
     tx.prepare_cached(sql)?
         .query_row([id.0], |r| Ok(LastScan { started_at_s: r.get(0)?, ended_at_s: r.get(1)? }))
@@ -197,7 +197,7 @@ fn not_found(id: AgentId) -> ControlError {
     ControlError::NotFound { what: "agent", name: id.to_string() }
 }
 
-pub(super) fn require(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
+pub(super) fn require(tx: &Connection, id: AgentId) -> ControlResult<()> {
     let there =
         tx.prepare_cached("SELECT 1 FROM agent WHERE id = ?1 AND id > 0")?.exists([id.0])?;
     there.then_some(()).ok_or_else(|| not_found(id))
@@ -207,7 +207,7 @@ pub(super) fn require(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
 /// index. An agent that has this name and number keeps its place next to one whose name differs only
 /// in case.
 pub(super) fn rivals(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     name: &str,
     id: Option<AgentId>,
     register_ip: Option<&str>,
@@ -227,11 +227,7 @@ pub(super) fn rivals(
 
 /// Registers one agent. It gets the next number, or the number that it asks for if that was never
 /// given or has been freed. `freed` are further numbers that the caller allows to be reused.
-pub(super) fn add(
-    tx: &Transaction<'_>,
-    new: &NewAgent,
-    freed: &[AgentId],
-) -> ControlResult<AgentRow> {
+pub(super) fn add(tx: &Connection, new: &NewAgent, freed: &[AgentId]) -> ControlResult<AgentRow> {
     let taken = tx
         .prepare_cached("SELECT name, id FROM agent WHERE name = ?1 COLLATE NOCASE AND id > 0")?
         .query_row([&new.name], |r| Ok((r.get(0)?, AgentId(r.get(1)?))))
@@ -285,7 +281,7 @@ pub(super) fn add(
 }
 
 /// Returns true if an agent with the same number and name exists.
-pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<bool> {
+pub(super) fn is_known(tx: &Connection, new: &NewAgent) -> ControlResult<bool> {
     let Some(id) = new.id else { return Ok(false) };
     let sql = "SELECT 1 FROM agent WHERE id = ?1 AND id > 0 AND name = ?2";
     Ok(tx.prepare_cached(sql)?.exists(params![id.0, new.name])?)
@@ -293,7 +289,7 @@ pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<bo
 
 /// Replaces the key, address and date of an existing agent, and its groups if any are named.
 /// Revokes its certificates; everything else remains.
-pub(super) fn replace_key(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<AgentRow> {
+pub(super) fn replace_key(tx: &Connection, new: &NewAgent) -> ControlResult<AgentRow> {
     let id = new.id.unwrap_or(AgentId::SERVER);
     tx.prepare_cached(
         "UPDATE agent SET client_key = ?2, register_ip = ?3, added_at_s = ?4, ephemeral_s = NULL
@@ -308,7 +304,7 @@ pub(super) fn replace_key(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult
 }
 
 /// Marks a number as free unless an agent has it.
-fn free_number(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
+fn free_number(tx: &Connection, id: AgentId) -> ControlResult<()> {
     let sql = "INSERT OR IGNORE INTO free_number
                SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM agent WHERE id = ?1)";
     rows::run(tx, sql, [id.0])?;
@@ -317,7 +313,7 @@ fn free_number(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
 
 /// Assigns a number. Numbers only grow: one below the next may have been another agent's, so it is
 /// given only if it was freed.
-fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> ControlResult<AgentId> {
+fn draw_number(tx: &Connection, wanted: Option<AgentId>) -> ControlResult<AgentId> {
     let next = next_number(tx)?;
     let number = match wanted {
         Some(id) if id.0 < next => {
@@ -334,7 +330,7 @@ fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> ControlResult<A
     Ok(AgentId(number))
 }
 
-fn next_number(tx: &Transaction<'_>) -> ControlResult<u32> {
+fn next_number(tx: &Connection) -> ControlResult<u32> {
     users::setting(tx, NEXT_AGENT)?
         .and_then(|text| text.parse().ok())
         .ok_or_else(|| rows::corrupt("setting", NEXT_AGENT))
@@ -348,7 +344,7 @@ fn after(number: u32) -> ControlResult<u32> {
 
 /// Removes an agent and returns its row. `names` ([`groups::names`]) are read once for many agents.
 pub(super) fn remove(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     id: AgentId,
     names: &GroupNames,
 ) -> ControlResult<Option<AgentRow>> {
@@ -371,7 +367,7 @@ pub(super) fn remove(
 /// The date of the first start is stored only in this row, so it is read before the row is deleted.
 /// [`save_info`] updates an existing row, so it follows the insert. All steps are one transaction:
 /// a crash leaves the old row or the new one.
-fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> ControlResult<i64> {
+fn save_server(tx: &Connection, server: &AgentRecord) -> ControlResult<i64> {
     let added = "SELECT added_at_s FROM agent WHERE id = 0";
     let added = tx.query_row(added, [], |row| row.get(0)).optional()?;
     let added_at_s = added.unwrap_or(server.added_at_s);
@@ -405,7 +401,7 @@ fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> ControlResult<i64>
 
 /// Stores the liveness of agents. Most rows change only the keepalive, which is in no index; the
 /// other columns are written only if they differ.
-fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> ControlResult<()> {
+fn save_liveness(tx: &Connection, rows: &[LivenessRow]) -> ControlResult<()> {
     let mut seen = tx.prepare_cached(
         "UPDATE agent SET keepalive_at_s = ?1
          WHERE id = ?2 AND incarnation = ?3 AND status = ?4 AND status_code = ?5
@@ -432,7 +428,7 @@ fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> ControlResult<()
     Ok(())
 }
 
-fn save_configs(tx: &Transaction<'_>, rows: &[ConfigRow]) -> ControlResult<()> {
+fn save_configs(tx: &Connection, rows: &[ConfigRow]) -> ControlResult<()> {
     let mut set = tx.prepare_cached(
         "UPDATE agent SET merged_sum = ?3, config_synced = ?4 WHERE id = ?1 AND incarnation = ?2",
     )?;
@@ -443,7 +439,7 @@ fn save_configs(tx: &Transaction<'_>, rows: &[ConfigRow]) -> ControlResult<()> {
     Ok(())
 }
 
-fn save_info(tx: &Transaction<'_>, id: u32, info: &InfoRow) -> ControlResult<()> {
+fn save_info(tx: &Connection, id: u32, info: &InfoRow) -> ControlResult<()> {
     let os = info.os.as_ref();
     let version_key_of = |text: Option<&str>| text.and_then(version_key);
     tx.prepare_cached(

@@ -1,9 +1,9 @@
 //! The audit log: rows of their own, and those that a [`WriteContext`] appends with its change.
 
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, params};
 
 use super::ControlStore;
-use super::connections::transact;
+use super::decisions::Kind;
 use super::rows::{self, cut, signed, unsigned};
 use crate::limits::{AUDIT_IDLE_ROWS_MAX, AUDIT_ROWS_MAX, DETAIL_BYTES_MAX};
 use crate::{AuditEntry, AuditOutcome, ControlResult, PendingAudit, WriteContext};
@@ -83,7 +83,7 @@ impl ControlStore {
     pub(super) fn write<T>(
         &self,
         context: &WriteContext,
-        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+        work: impl FnOnce(&Connection) -> ControlResult<T>,
     ) -> ControlResult<T> {
         self.audited(context, true, work)
     }
@@ -97,29 +97,31 @@ impl ControlStore {
         &self,
         context: &WriteContext,
         changes: bool,
-        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+        work: impl FnOnce(&Connection) -> ControlResult<T>,
     ) -> ControlResult<T> {
-        let mut writer = self.writer.lock();
-        self.expect_file()?;
-        let (out, written) = transact(&mut writer, context.reader(), "FULL", |tx| {
+        let before = context.pending();
+        let done = self.decide(context.reader(), Kind::Durable, |tx| {
             let out = work(tx)?;
             let written = match context.pending() {
                 PendingAudit::None => None,
                 PendingAudit::Waiting(entry) => Some((append(tx, &entry)?, changes)),
                 PendingAudit::Written { id, changed } => Some((id, changed || changes)),
             };
-            Ok((out, written))
-        })?;
-        // Set while the writer is still locked, so that another thread that writes under this
-        // context does not write a second row.
-        if let Some((id, changed)) = written {
-            context.set_pending(PendingAudit::Written { id, changed });
+            // Set while the writer is still locked, so that another thread that writes under this
+            // context does not write a second row.
+            if let Some((id, changed)) = written {
+                context.set_pending(PendingAudit::Written { id, changed });
+            }
+            Ok(out)
+        });
+        if done.is_err() {
+            context.set_pending(before);
         }
-        Ok(out)
+        done
     }
 }
 
-pub(super) fn append(tx: &Transaction<'_>, entry: &AuditEntry) -> ControlResult<u64> {
+pub(super) fn append(tx: &Connection, entry: &AuditEntry) -> ControlResult<u64> {
     tx.prepare_cached(
         "INSERT INTO audit (at_us, user, action, detail, outcome) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?
@@ -138,7 +140,7 @@ pub(super) fn append(tx: &Transaction<'_>, entry: &AuditEntry) -> ControlResult<
 }
 
 /// Deletes old rows. Rows of actions that changed nothing have a limit of their own.
-fn trim(tx: &Transaction<'_>, kept_max: u64, idle_max: u64) -> ControlResult<()> {
+fn trim(tx: &Connection, kept_max: u64, idle_max: u64) -> ControlResult<()> {
     rows::run(
         tx,
         "DELETE FROM audit INDEXED BY audit_idle WHERE outcome IN ('refused', 'unchanged') AND id <=
@@ -156,18 +158,18 @@ fn trim(tx: &Transaction<'_>, kept_max: u64, idle_max: u64) -> ControlResult<()>
     Ok(())
 }
 
-fn finish(tx: &Transaction<'_>, id: u64, outcome: AuditOutcome) -> ControlResult<()> {
+fn finish(tx: &Connection, id: u64, outcome: AuditOutcome) -> ControlResult<()> {
     tx.prepare_cached("UPDATE audit SET outcome = ?2 WHERE id = ?1")?
         .execute(params![signed(id), outcome.name()])?;
     Ok(())
 }
 
-fn delete(tx: &Transaction<'_>, id: u64) -> ControlResult<()> {
+fn delete(tx: &Connection, id: u64) -> ControlResult<()> {
     Ok(rows::run(tx, "DELETE FROM audit WHERE id = ?1", [signed(id)]).map(drop)?)
 }
 
 pub(super) fn page(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     before: Option<u64>,
     limit: u64,
 ) -> ControlResult<Vec<AuditEntry>> {

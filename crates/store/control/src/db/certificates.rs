@@ -1,7 +1,7 @@
 //! Certificates and enrolment tokens.
 
 use model::{AgentId, AgentRecord, Incarnation};
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{ControlStore, groups, rows};
 use crate::limits::{ENROLMENT_TOKEN_USES_MAX, ENROLMENT_TOKENS_MAX};
@@ -92,7 +92,7 @@ impl ControlStore {
     }
 }
 
-pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<CertificateRow>> {
+pub(super) fn all(tx: &Connection) -> ControlResult<Vec<CertificateRow>> {
     let mut statement = tx.prepare_cached(
         "SELECT fingerprint, agent, incarnation, not_before_s, not_after_s, used_at_s,
          superseded_at_s, revoked_at_s FROM certificate",
@@ -114,7 +114,7 @@ fn certificate(row: &Row<'_>) -> ControlResult<CertificateRow> {
 }
 
 fn insert(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     agent: AgentId,
     incarnation: Incarnation,
     new: &NewCertificate,
@@ -135,7 +135,7 @@ fn insert(
 
 /// Stores the first certificate of an agent, and the key and the token that it enrolled with.
 pub(super) fn insert_first(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     agent: &AgentRecord,
     new: &NewCertificate,
     token: &EnrolmentTokenRow,
@@ -148,7 +148,7 @@ pub(super) fn insert_first(
 
 /// Returns the enrolment of the agent with this name if the token permits a further certificate.
 fn unused(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     token: &[u8; 32],
     name: &str,
     now_s: i64,
@@ -172,14 +172,14 @@ fn unused(
 }
 
 /// Forgets with which key an agent enrolled: no other certificate is issued for it.
-fn forget_enrolment(tx: &Transaction<'_>, agent: AgentId) -> ControlResult<()> {
+fn forget_enrolment(tx: &Connection, agent: AgentId) -> ControlResult<()> {
     tx.prepare_cached("DELETE FROM enrolment WHERE agent = ?1")?.execute([agent.0])?;
     Ok(())
 }
 
 /// Stores a renewed certificate and deletes superseded ones that were never used: an agent that
 /// cannot store its certificate would add one with each attempt.
-fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) -> ControlResult<()> {
+fn add(tx: &Connection, agent: AgentId, new: &NewCertificate) -> ControlResult<()> {
     let incarnation: Option<i64> = tx
         .prepare_cached("SELECT incarnation FROM agent WHERE id = ?1 AND id > 0")?
         .query_row([agent.0], |r| r.get(0))
@@ -195,7 +195,7 @@ fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) -> ControlRes
     insert(tx, agent, rows::incarnation(incarnation), new)
 }
 
-fn save_uses(tx: &Transaction<'_>, rows: &[CertificateRow]) -> ControlResult<()> {
+fn save_uses(tx: &Connection, rows: &[CertificateRow]) -> ControlResult<()> {
     let mut statement = tx.prepare_cached(
         "UPDATE certificate SET used_at_s = ?2, superseded_at_s = ?3 WHERE fingerprint = ?1",
     )?;
@@ -208,7 +208,7 @@ fn save_uses(tx: &Transaction<'_>, rows: &[CertificateRow]) -> ControlResult<()>
     Ok(())
 }
 
-pub(super) fn revoke(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> ControlResult<u64> {
+pub(super) fn revoke(tx: &Connection, agent: AgentId, now_s: i64) -> ControlResult<u64> {
     forget_enrolment(tx, agent)?;
     let n = tx
         .prepare_cached(
@@ -218,7 +218,7 @@ pub(super) fn revoke(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> Contro
     Ok(n as u64)
 }
 
-fn forget_expired(tx: &Transaction<'_>, now_s: i64) -> ControlResult<u64> {
+fn forget_expired(tx: &Connection, now_s: i64) -> ControlResult<u64> {
     let mut n = rows::run(
         tx,
         "DELETE FROM certificate WHERE not_after_s < ?1
@@ -234,7 +234,7 @@ fn forget_expired(tx: &Transaction<'_>, now_s: i64) -> ControlResult<u64> {
     Ok(n as u64)
 }
 
-fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> ControlResult<()> {
+fn add_token(tx: &Connection, token: &NewEnrolmentToken) -> ControlResult<()> {
     groups::require(tx, &token.groups)?;
     if token.uses == 0 || token.uses > ENROLMENT_TOKEN_USES_MAX {
         return Err(ControlError::Refused(format!(
@@ -270,7 +270,7 @@ fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> ControlResult<(
 
 /// Counts one use of a token and returns the token.
 pub(super) fn use_token(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     digest: &[u8; 32],
     now_s: i64,
 ) -> ControlResult<EnrolmentTokenRow> {
@@ -282,7 +282,7 @@ pub(super) fn use_token(
 
 /// Returns the token with a digest. Compares every digest in full, so that the duration reveals
 /// nothing about any of them.
-fn find_token(tx: &Transaction<'_>, digest: &[u8; 32]) -> ControlResult<Option<EnrolmentTokenRow>> {
+fn find_token(tx: &Connection, digest: &[u8; 32]) -> ControlResult<Option<EnrolmentTokenRow>> {
     let mut found = None;
     for token in token_rows(tx)? {
         if equal_in_constant_time(&token.digest, digest) {
@@ -308,13 +308,13 @@ fn equal_in_constant_time(a: &[u8; 32], b: &[u8; 32]) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |seen, (x, y)| seen | (x ^ y))) == 0
 }
 
-fn tokens(tx: &Transaction<'_>, now_s: i64) -> ControlResult<Vec<EnrolmentTokenRow>> {
+fn tokens(tx: &Connection, now_s: i64) -> ControlResult<Vec<EnrolmentTokenRow>> {
     let mut tokens = token_rows(tx)?;
     tokens.retain(|t| t.expires_at_s > now_s && t.uses_left > 0);
     Ok(tokens)
 }
 
-fn token_rows(tx: &Transaction<'_>) -> ControlResult<Vec<EnrolmentTokenRow>> {
+fn token_rows(tx: &Connection) -> ControlResult<Vec<EnrolmentTokenRow>> {
     let mut statement = tx.prepare_cached(
         "SELECT digest, groups, uses_left, expires_at_s, ephemeral_s FROM enrolment_token
          ORDER BY created_at_s",
@@ -332,7 +332,7 @@ fn token_rows(tx: &Transaction<'_>) -> ControlResult<Vec<EnrolmentTokenRow>> {
         .collect()
 }
 
-fn revoke_token(tx: &Transaction<'_>, digest: &[u8; 32]) -> ControlResult<bool> {
+fn revoke_token(tx: &Connection, digest: &[u8; 32]) -> ControlResult<bool> {
     // A token that was used up is deleted before it expires, but still permits a second attempt.
     let ended = rows::run(
         tx,

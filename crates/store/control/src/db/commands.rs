@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 
 use model::AgentId;
 use roaring::RoaringBitmap;
-use rusqlite::{OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::ControlStore;
 use super::rows::{self, corrupt, cut, signed, unsigned};
@@ -98,7 +98,7 @@ impl Target {
     /// Returns `None` for a command of an older version, which has a row for each agent. A damaged
     /// set counts as empty: the command is not handed out any more and expires, and other commands
     /// continue.
-    fn of(tx: &Transaction<'_>, id: u64) -> ControlResult<Option<Self>> {
+    fn of(tx: &Connection, id: u64) -> ControlResult<Option<Self>> {
         let mut statement = tx.prepare_cached(
             "SELECT agents, rest, rest_at_s FROM command WHERE id = ?1 AND agents IS NOT NULL",
         )?;
@@ -122,7 +122,7 @@ fn bytes_of(agents: &RoaringBitmap) -> ControlResult<Vec<u8>> {
 }
 
 /// Creates a command as one row, whatever the number of agents. Outcomes get their rows later.
-fn create(tx: &Transaction<'_>, new: &NewCommand) -> ControlResult<u64> {
+fn create(tx: &Connection, new: &NewCommand) -> ControlResult<u64> {
     check_open_limit(tx, &new.user)?;
     let agents: RoaringBitmap =
         new.agents.iter().map(|agent| agent.0).filter(|id| *id > 0).collect();
@@ -143,7 +143,7 @@ fn create(tx: &Transaction<'_>, new: &NewCommand) -> ControlResult<u64> {
 }
 
 /// Refuses a new command if too many are unfinished. [`trim`] drops the finished ones.
-fn check_open_limit(tx: &Transaction<'_>, user: &str) -> ControlResult<()> {
+fn check_open_limit(tx: &Connection, user: &str) -> ControlResult<()> {
     let (open, own) = tx
         .prepare_cached(
             "SELECT count(*), coalesce(sum(user = ?1), 0) FROM command WHERE pending + sent > 0",
@@ -168,7 +168,7 @@ const DROPPED: &str =
 /// Drops finished commands beyond the limit, oldest first. A command is hidden at once and its
 /// outcomes are deleted in batches, so that other writers run in between. Returns true if there is
 /// more to drop.
-fn trim(tx: &Transaction<'_>) -> ControlResult<bool> {
+fn trim(tx: &Connection) -> ControlResult<bool> {
     let kept =
         tx.prepare_cached("SELECT count(*) FROM command")?.query_row([], |r| unsigned(r, 0))?;
     if kept <= COMMANDS_MAX {
@@ -194,7 +194,7 @@ fn trim(tx: &Transaction<'_>) -> ControlResult<bool> {
     Ok(true)
 }
 
-fn is_dropped(tx: &Transaction<'_>, id: u64) -> ControlResult<bool> {
+fn is_dropped(tx: &Connection, id: u64) -> ControlResult<bool> {
     let sql = format!("SELECT 1 FROM command WHERE id = ?1 AND {DROPPED}");
     Ok(tx.prepare_cached(&sql)?.exists([signed(id)])?)
 }
@@ -212,7 +212,7 @@ fn replaces(from: OutcomeState, to: OutcomeState) -> bool {
 }
 
 /// Stores outcomes and updates the counts. Skips agents that the command is not addressed to.
-fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> ControlResult<()> {
+fn save_outcomes(tx: &Connection, rows: &[OutcomeRow]) -> ControlResult<()> {
     let mut get =
         tx.prepare_cached("SELECT state FROM command_outcome WHERE command = ?1 AND agent = ?2")?;
     let mut set = tx.prepare_cached(
@@ -260,7 +260,7 @@ fn in_order(rows: &[OutcomeRow]) -> Vec<&OutcomeRow> {
 
 /// Moves `n` of a command's outcomes from one count to another.
 fn count(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     command: u64,
     from: OutcomeState,
     to: OutcomeState,
@@ -276,7 +276,7 @@ fn count(
     Ok(())
 }
 
-fn finish(tx: &Transaction<'_>, id: u64, to: OutcomeState, now_s: i64) -> ControlResult<u64> {
+fn finish(tx: &Connection, id: u64, to: OutcomeState, now_s: i64) -> ControlResult<u64> {
     let mut total = 0;
     if Target::of(tx, id)?.is_some_and(|target| target.rest == OutcomeState::Pending) {
         // A command with a set has no pending rows.
@@ -303,7 +303,7 @@ fn finish(tx: &Transaction<'_>, id: u64, to: OutcomeState, now_s: i64) -> Contro
 }
 
 /// Returns the unfinished commands, without their agents.
-fn unfinished(tx: &Transaction<'_>) -> ControlResult<Vec<OpenCommand>> {
+fn unfinished(tx: &Connection) -> ControlResult<Vec<OpenCommand>> {
     let mut statement = tx.prepare_cached(
         "SELECT id, kind, user, expires_at_s FROM command WHERE pending + sent > 0 ORDER BY id",
     )?;
@@ -322,7 +322,7 @@ fn unfinished(tx: &Transaction<'_>) -> ControlResult<Vec<OpenCommand>> {
 
 /// Cancels the unanswered commands of removed agents.
 pub(super) fn cancel_for_removed_agents(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     agents: &[AgentId],
     now_s: i64,
 ) -> ControlResult<()> {
@@ -347,7 +347,7 @@ pub(super) fn cancel_for_removed_agents(
     Ok(())
 }
 
-pub(super) fn outstanding(tx: &Transaction<'_>) -> ControlResult<Vec<OpenCommand>> {
+pub(super) fn outstanding(tx: &Connection) -> ControlResult<Vec<OpenCommand>> {
     let mut rows =
         tx.prepare_cached("SELECT agent, state FROM command_outcome WHERE command = ?1")?;
     let mut all = unfinished(tx)?;
@@ -371,7 +371,7 @@ pub(super) fn outstanding(tx: &Transaction<'_>) -> ControlResult<Vec<OpenCommand
 
 /// Returns one command and a page of its outcomes, restricted to the scope.
 pub(super) fn one(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     id: u64,
     scope: &Permitted,
     filter: OutcomeFilter,
@@ -386,7 +386,7 @@ pub(super) fn one(
 }
 
 pub(super) fn newest(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     limit: u64,
     scope: &Permitted,
 ) -> ControlResult<Vec<CommandRow>> {
@@ -413,7 +413,7 @@ const TRIM_ROWS: usize = 5_000;
 const AGENTS_AT_ONCE: usize = 1_000;
 
 fn outcomes(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     id: u64,
     scope: &Permitted,
     filter: OutcomeFilter,

@@ -1,22 +1,25 @@
 //! The connections: one writer, a few readers, one reader for users and permissions (so that long
 //! lists do not delay logins), and one that checkpoints.
 
-use std::ffi::c_int;
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use env::clock::{Clock as _, SystemClock};
 use env::files::{FileIdentity, drop_cached_pages};
 use parking_lot::Mutex;
-use rusqlite::hooks::Wal;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use crate::{ControlError, ControlResult, schema};
-use sqlite::{Meter, Reader, ReaderPool, is_failed_flush, keep_log};
+use super::checkpointer::Checkpointer;
+use super::decisions::{Kind, Open};
+use super::failures::{Failures, RegistryFailure};
+use super::logged::{self, Logged};
+use crate::log::RowLog;
+use crate::{ControlError, ControlResult, WriteContext, defaults, schema};
+use sqlite::{Meter, Reader, ReaderPool};
 
 /// Default number of connections for readers; each has its own page cache.
 const READERS: usize = 3;
@@ -26,88 +29,32 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const STATEMENTS_MAX: usize = 256;
 /// Page cache of one connection, KiB.
 const CACHE_KIB: i64 = 8 * 1024;
-/// Pages of log (64 MiB) above which a commit checkpoints by itself. Below it, only
-/// [`crate::ControlStore::checkpoint`] does, so that a commit does not wait for a checkpoint.
-const CHECKPOINT_PAGES: c_int = 16 * 1024;
-
-/// The failures of the database's disk.
-struct DiskFailures {
-    path: PathBuf,
-    checkpoints_fail: AtomicBool,
-    /// The first failed flush. A later flush that succeeds would not cover what the failed one did
-    /// not write.
-    flush: Mutex<Option<RegistryFailure>>,
-}
-
-/// The reason why the registry accepts no decision until it is opened again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RegistryFailure {
-    pub cause: String,
-    /// Time of the failure, microseconds since the epoch.
-    pub at_us: u64,
-}
-
-impl DiskFailures {
-    fn new(path: &Path) -> Arc<Self> {
-        let (checkpoints_fail, flush) = (AtomicBool::new(false), Mutex::new(None));
-        Arc::new(Self { path: path.to_owned(), checkpoints_fail, flush })
-    }
-
-    /// Logs the first checkpoint that fails, and the next that succeeds.
-    fn note_checkpoint(&self, done: &rusqlite::Result<()>) {
-        let path = self.path.display();
-        match done {
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => return,
-            Err(error) if !self.checkpoints_fail.swap(true, Ordering::Relaxed) => {
-                tracing::error!(%path, %error,
-                    "checkpoint failed: the write-ahead log grows until one succeeds; check the disk");
-            }
-            Ok(()) if self.checkpoints_fail.swap(false, Ordering::Relaxed) => {
-                tracing::info!(%path, "checkpoints work again");
-            }
-            _ => {}
-        }
-        self.note(done);
-    }
-
-    /// Records a failed flush.
-    fn note(&self, done: &rusqlite::Result<()>) {
-        if let Err(error) = done
-            && is_failed_flush(error)
-        {
-            self.flush.lock().get_or_insert_with(|| {
-                tracing::error!(path = %self.path.display(), %error,
-                    "flush failed: no decision is accepted until the server is restarted; check the disk");
-                RegistryFailure { cause: error.to_string(), at_us: SystemClock::new().now_us() }
-            });
-        }
-    }
-
-    /// Returns an error if a flush has failed.
-    fn expect_none(&self) -> ControlResult<()> {
-        let failure = self.flush.lock().clone();
-        failure.map_or(Ok(()), |failure| Err(ControlError::Poisoned(failure.cause)))
-    }
-}
-
 /// The registry's durable side: `registry.db`. The crate's head says what survives what.
 pub struct ControlStore {
     path: PathBuf,
     /// The file that was opened.
     file: Option<FileIdentity>,
     pub(super) writer: Mutex<Writer>,
+    /// Calls that wait for the writer.
+    pub(super) waiting: AtomicUsize,
     pub(super) readers: ReaderPool,
     /// For users, roles, policies and settings, each looked up by its key.
     keyed: ReaderPool,
+    failures: Arc<Failures>,
     /// Dropped last: the last connection that is closed would copy the log into the database.
-    checkpointer: Mutex<Connection>,
-    failures: Arc<DiskFailures>,
+    checkpointer: Arc<Checkpointer>,
+    checkpoints: Option<JoinHandle<()>>,
 }
 
 impl Drop for ControlStore {
     fn drop(&mut self) {
+        self.checkpointer.stop();
+        if let Some(thread) = self.checkpoints.take() {
+            // Its panic is logged already.
+            let _ = thread.join();
+        }
         if self.failures.expect_none().is_err() {
-            keep_log(self.checkpointer.get_mut());
+            self.checkpointer.keep_log();
         }
     }
 }
@@ -115,18 +62,35 @@ impl Drop for ControlStore {
 /// The writing connection, and the meter of its cost.
 pub(super) struct Writer {
     pub(super) conn: Connection,
-    meter: Meter,
-    failures: Arc<DiskFailures>,
+    pub(super) meter: Meter,
+    pub(super) failures: Arc<Failures>,
+    /// `None` without a log: then each durable transaction is flushed.
+    pub(super) log: Option<Logged>,
+    /// The transaction that is open.
+    pub(super) open: Option<Open>,
 }
 
 impl ControlStore {
     /// Opens or creates the database at `path` (mode 0600: it holds password hashes) and brings it
-    /// to this program's version.
+    /// to this program's version. Its rows are not logged, and each durable call flushes the disk.
     ///
     /// # Errors
     /// `Newer` when a later program wrote it; `Corrupt` when it is not a registry.
     pub fn open(path: &Path) -> ControlResult<Self> {
         Self::open_with(path, READERS)
+    }
+
+    /// Opens the database whose rows are logged, with `readers` connections for queries, at least one:
+    /// applies the records that it lacks, and brings it to this program's version.
+    ///
+    /// # Errors
+    /// As [`ControlStore::open`]; `Behind` if the log no longer has all records that it lacks, `Record`
+    /// if one does not fit.
+    pub fn open_logged(path: &Path, readers: usize, log: Arc<dyn RowLog>) -> ControlResult<Self> {
+        create_private(path)?;
+        drop_cached_pages(path);
+        logged::replay(path, &*log)?;
+        Self::open_file(path, readers, Some(log))
     }
 
     /// Opens the database as [`ControlStore::open`] does, with `readers` connections for queries,
@@ -135,25 +99,41 @@ impl ControlStore {
     /// # Errors
     /// See [`ControlStore::open`].
     pub fn open_with(path: &Path, readers: usize) -> ControlResult<Self> {
+        Self::open_file(path, readers, None)
+    }
+
+    fn open_file(path: &Path, readers: usize, log: Option<Arc<dyn RowLog>>) -> ControlResult<Self> {
         create_private(path)?;
         drop_cached_pages(path);
-        let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        sqlite::expect_writable(&writer)?;
-        writer.pragma_update(None, "journal_mode", "WAL")?;
-        writer.pragma_update(None, "synchronous", "FULL")?;
-        schema::migrate(&mut writer)?;
-        let failures = DiskFailures::new(path);
-        checkpoint_after_commits(&mut writer, &failures)?;
-        let meter = Meter::attach(&mut writer)?;
-        Ok(Self {
+        let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        sqlite::expect_writable(&conn)?;
+        conn.pragma_update(None, "journal_mode", "WAL")?;
+        conn.pragma_update(None, "synchronous", "FULL")?;
+        schema::migrate(&mut conn)?;
+        let failures = Failures::new(path);
+        let checkpoints = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let checkpointer = Checkpointer::new(checkpoints, Arc::clone(&failures));
+        checkpointer.watch(&mut conn)?;
+        let log = log.map(|log| Logged::start(&conn, log)).transpose()?;
+        let checkpoints = log.as_ref().map(|_| checkpointer.start()).transpose();
+        let checkpoints =
+            checkpoints.map_err(|source| ControlError::Io { path: path.to_owned(), source })?;
+        let meter = Meter::attach(&mut conn)?;
+        let writer = Writer { conn, meter, failures: Arc::clone(&failures), log, open: None };
+        let store = Self {
             path: path.to_owned(),
             file: FileIdentity::of(path),
-            writer: Mutex::new(Writer { conn: writer, meter, failures: Arc::clone(&failures) }),
+            writer: Mutex::new(writer),
+            waiting: AtomicUsize::new(0),
             readers: ReaderPool::open(readers, || open_reader(path))?,
             keyed: ReaderPool::open(1, || open_reader(path))?,
-            checkpointer: Mutex::new(connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?),
             failures,
-        })
+            checkpointer,
+            checkpoints,
+        };
+        // A decision like others, so that it is logged.
+        store.write(&WriteContext::server(), defaults::refresh)?;
+        Ok(store)
     }
 
     /// Passes the connections that serve requests to a test.
@@ -187,7 +167,7 @@ impl ControlStore {
     /// Returns the failure because of which no decision is accepted until the database is opened
     /// again.
     pub fn failure(&self) -> Option<RegistryFailure> {
-        self.failures.flush.lock().clone()
+        self.failures.get()
     }
 
     /// Returns an error if the database file was replaced or removed: SQLite would go on writing into
@@ -203,12 +183,9 @@ impl ControlStore {
     pub(super) fn try_out(
         &self,
         reader: &Reader,
-        work: impl FnOnce(&Transaction<'_>) -> ControlResult<()>,
+        work: impl FnOnce(&Connection) -> ControlResult<()>,
     ) -> ControlResult<()> {
-        let mut writer = self.writer.lock();
-        let Writer { conn, meter, .. } = &mut *writer;
-        let _charge = meter.charge(reader);
-        work(&conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
+        self.decide(reader, Kind::Trial, work)
     }
 
     /// Runs one transaction that survives a killed process, and a power cut once a later durable
@@ -216,16 +193,16 @@ impl ControlStore {
     pub(super) fn write_soft<T>(
         &self,
         reader: &Reader,
-        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+        work: impl FnOnce(&Connection) -> ControlResult<T>,
     ) -> ControlResult<T> {
-        transact(&mut self.writer.lock(), reader, "NORMAL", work)
+        self.decide(reader, Kind::Soft, work)
     }
 
     /// Runs a query on one snapshot.
     pub(super) fn read<T>(
         &self,
         reader: &Reader,
-        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+        work: impl FnOnce(&Connection) -> ControlResult<T>,
     ) -> ControlResult<T> {
         read_from(&self.readers, reader, work)
     }
@@ -234,7 +211,7 @@ impl ControlStore {
     pub(super) fn read_keyed<T>(
         &self,
         reader: &Reader,
-        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+        work: impl FnOnce(&Connection) -> ControlResult<T>,
     ) -> ControlResult<T> {
         read_from(&self.keyed, reader, work)
     }
@@ -263,58 +240,20 @@ impl ControlStore {
     /// Makes everything written so far survive a power cut, and checkpoints the write-ahead log.
     /// Does not block writers.
     pub fn checkpoint(&self) -> ControlResult<()> {
-        let conn = self.checkpointer.lock();
-        let copied = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        self.failures.note_checkpoint(&copied);
-        Ok(copied?)
+        self.checkpointer.checkpoint()
     }
 }
 
 fn read_from<T>(
     pool: &ReaderPool,
     reader: &Reader,
-    work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+    work: impl FnOnce(&Connection) -> ControlResult<T>,
 ) -> ControlResult<T> {
-    let answer = pool
-        .read(reader, |conn| work(&conn.transaction_with_behavior(TransactionBehavior::Deferred)?));
+    let answer = pool.read(reader, |conn| {
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        work(&tx)
+    });
     answer.unwrap_or(Err(ControlError::Busy))
-}
-
-/// Runs one transaction at a level of `synchronous`. The level is set each time, so that none
-/// inherits the level of another.
-pub(super) fn transact<T>(
-    writer: &mut Writer,
-    reader: &Reader,
-    synchronous: &str,
-    work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
-) -> ControlResult<T> {
-    let Writer { conn, meter, failures } = writer;
-    failures.expect_none()?;
-    let _charge = meter.charge(reader);
-    conn.pragma_update(None, "synchronous", synchronous)?;
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let out = work(&tx)?;
-    let committed = tx.commit();
-    failures.note(&committed);
-    committed?;
-    Ok(out)
-}
-
-/// Checkpoints after a commit that leaves more than [`CHECKPOINT_PAGES`] in the log. SQLite's own
-/// automatic checkpoints would ignore their errors.
-fn checkpoint_after_commits(
-    writer: &mut Connection,
-    failures: &Arc<DiskFailures>,
-) -> rusqlite::Result<()> {
-    let failures = Arc::clone(failures);
-    writer.wal_hook(Some(move |wal: &mut Wal, pages: c_int| {
-        if pages >= CHECKPOINT_PAGES {
-            failures.note_checkpoint(&wal.checkpoint());
-        }
-        // An error here would be reported as that of the commit, which is done. If it is a failed
-        // flush, the next write is refused.
-        Ok(())
-    }))
 }
 
 fn open_reader(path: &Path) -> ControlResult<Connection> {
@@ -323,7 +262,7 @@ fn open_reader(path: &Path) -> ControlResult<Connection> {
     Ok(conn)
 }
 
-fn connect(path: &Path, flags: OpenFlags) -> ControlResult<Connection> {
+pub(super) fn connect(path: &Path, flags: OpenFlags) -> ControlResult<Connection> {
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     sqlite::configure(&conn, CACHE_KIB, STATEMENTS_MAX)?;

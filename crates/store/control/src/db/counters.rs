@@ -1,7 +1,7 @@
 //! The stored counters.
 
 use model::AgentStatus;
-use rusqlite::Transaction;
+use rusqlite::Connection;
 
 use super::{ControlStore, agents, groups, rows};
 use crate::{ControlResult, FleetSummary, Overview, StatusSummary};
@@ -25,7 +25,7 @@ impl ControlStore {
     }
 }
 
-pub(super) fn status_summary(tx: &Transaction<'_>) -> ControlResult<StatusSummary> {
+pub(super) fn status_summary(tx: &Connection) -> ControlResult<StatusSummary> {
     let mut summary = StatusSummary::default();
     let mut statement =
         tx.prepare_cached("SELECT value, n, kind FROM counter WHERE kind IN ('config', 'status')")?;
@@ -50,7 +50,7 @@ pub(super) fn status_summary(tx: &Transaction<'_>) -> ControlResult<StatusSummar
     Ok(summary)
 }
 
-fn counter(tx: &Transaction<'_>, kind: &str) -> ControlResult<Vec<(String, u64)>> {
+fn counter(tx: &Connection, kind: &str) -> ControlResult<Vec<(String, u64)>> {
     let mut statement =
         tx.prepare_cached("SELECT value, n FROM counter WHERE kind = ?1 ORDER BY n DESC, value")?;
     let counts = statement
@@ -59,7 +59,7 @@ fn counter(tx: &Transaction<'_>, kind: &str) -> ControlResult<Vec<(String, u64)>
     Ok(counts)
 }
 
-pub(super) fn summary(tx: &Transaction<'_>) -> ControlResult<FleetSummary> {
+pub(super) fn summary(tx: &Connection) -> ControlResult<FleetSummary> {
     let mut groups: Vec<(String, u64)> =
         groups::all(tx)?.into_iter().map(|g| (g.name, g.count)).collect();
     groups.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -71,7 +71,7 @@ pub(super) fn summary(tx: &Transaction<'_>) -> ControlResult<FleetSummary> {
     })
 }
 
-pub(super) fn overview(tx: &Transaction<'_>) -> ControlResult<Overview> {
+pub(super) fn overview(tx: &Connection) -> ControlResult<Overview> {
     let mut all = groups::all(tx)?;
     all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
     let summary = FleetSummary {

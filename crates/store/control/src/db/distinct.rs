@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use rusqlite::{Transaction, params_from_iter};
+use rusqlite::{Connection, params_from_iter};
 
 use super::columns::{Form, GROUPS, form};
 use super::list::Where;
@@ -27,7 +27,7 @@ impl ControlStore {
 
 /// Returns the distinct values of `columns` with the number of agents that have them.
 pub(super) fn distinct(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     query: &AgentQuery,
     columns: &[AgentColumn],
     now_s: i64,

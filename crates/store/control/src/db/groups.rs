@@ -1,7 +1,7 @@
 //! Groups and their members.
 
 use model::AgentId;
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::ControlStore;
 use super::rows::{self, GroupNames, unsigned};
@@ -65,7 +65,7 @@ impl ControlStore {
 
 /// Replaces the agent's groups. Duplicates count once; an empty list becomes `default`.
 pub(super) fn assign(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     agent: AgentId,
     groups: &[String],
 ) -> ControlResult<Vec<String>> {
@@ -94,7 +94,7 @@ pub(super) fn assign(
     Ok(names)
 }
 
-fn id(tx: &Transaction<'_>, name: &str) -> ControlResult<i64> {
+fn id(tx: &Connection, name: &str) -> ControlResult<i64> {
     tx.prepare_cached("SELECT id FROM agent_group WHERE name = ?1")?
         .query_row([name], |r| r.get(0))
         .optional()?
@@ -102,11 +102,11 @@ fn id(tx: &Transaction<'_>, name: &str) -> ControlResult<i64> {
 }
 
 /// Returns `NotFound` if one of the groups does not exist.
-pub(super) fn require(tx: &Transaction<'_>, names: &[String]) -> ControlResult<()> {
+pub(super) fn require(tx: &Connection, names: &[String]) -> ControlResult<()> {
     names.iter().try_for_each(|name| id(tx, name).map(drop))
 }
 
-fn create(tx: &Transaction<'_>, name: &str, now_s: i64) -> ControlResult<()> {
+fn create(tx: &Connection, name: &str, now_s: i64) -> ControlResult<()> {
     if !valid(name) {
         return Err(ControlError::Refused(format!(
             "group name {name:?}: use 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 . _ - and neither \
@@ -130,7 +130,7 @@ fn valid(name: &str) -> bool {
         && ![".", "..", "all"].contains(&name)
 }
 
-fn delete(tx: &Transaction<'_>, name: &str) -> ControlResult<Vec<(AgentId, Vec<String>)>> {
+fn delete(tx: &Connection, name: &str) -> ControlResult<Vec<(AgentId, Vec<String>)>> {
     if name == DEFAULT_GROUP {
         return Err(ControlError::Refused("the group default cannot be deleted".into()));
     }
@@ -149,7 +149,7 @@ fn delete(tx: &Transaction<'_>, name: &str) -> ControlResult<Vec<(AgentId, Vec<S
     Ok(changed)
 }
 
-fn of(tx: &Transaction<'_>, agent: AgentId) -> ControlResult<Vec<String>> {
+fn of(tx: &Connection, agent: AgentId) -> ControlResult<Vec<String>> {
     let mut statement = tx.prepare_cached(
         "SELECT g.name FROM membership m JOIN agent_group g ON g.id = m.grp
          WHERE m.agent = ?1 ORDER BY m.priority",
@@ -158,7 +158,7 @@ fn of(tx: &Transaction<'_>, agent: AgentId) -> ControlResult<Vec<String>> {
     Ok(names)
 }
 
-pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<GroupCount>> {
+pub(super) fn all(tx: &Connection) -> ControlResult<Vec<GroupCount>> {
     let mut statement =
         tx.prepare_cached("SELECT name, agents, config_sum FROM agent_group ORDER BY name")?;
     let groups = statement
@@ -169,14 +169,14 @@ pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<GroupCount>> {
     Ok(groups)
 }
 
-pub(super) fn names(tx: &Transaction<'_>) -> ControlResult<GroupNames> {
+pub(super) fn names(tx: &Connection) -> ControlResult<GroupNames> {
     let mut statement = tx.prepare_cached("SELECT id, name FROM agent_group")?;
     let names =
         statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
     Ok(names)
 }
 
-fn config(tx: &Transaction<'_>, name: &str) -> ControlResult<Option<GroupConfig>> {
+fn config(tx: &Connection, name: &str) -> ControlResult<Option<GroupConfig>> {
     let group = id(tx, name)?;
     let mut statement = tx.prepare_cached(
         "SELECT config, config_sum, config_at_s FROM agent_group
@@ -187,7 +187,7 @@ fn config(tx: &Transaction<'_>, name: &str) -> ControlResult<Option<GroupConfig>
 }
 
 /// Returns every group that has a configuration, with its text.
-pub(super) fn configs(tx: &Transaction<'_>) -> ControlResult<Vec<(String, Vec<u8>)>> {
+pub(super) fn configs(tx: &Connection) -> ControlResult<Vec<(String, Vec<u8>)>> {
     let mut statement =
         tx.prepare_cached("SELECT name, config FROM agent_group WHERE config IS NOT NULL")?;
     let configs =
@@ -195,7 +195,7 @@ pub(super) fn configs(tx: &Transaction<'_>) -> ControlResult<Vec<(String, Vec<u8
     Ok(configs)
 }
 
-fn set_config(tx: &Transaction<'_>, name: &str, config: &GroupConfig) -> ControlResult<()> {
+fn set_config(tx: &Connection, name: &str, config: &GroupConfig) -> ControlResult<()> {
     let group = id(tx, name)?;
     tx.prepare_cached(
         "UPDATE agent_group SET config = ?2, config_sum = ?3, config_at_s = ?4 WHERE id = ?1",

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use model::{AgentId, AgentStatus};
 use rusqlite::types::Value;
-use rusqlite::{ToSql, Transaction, params_from_iter};
+use rusqlite::{Connection, ToSql, params_from_iter};
 
 use super::columns::{Form, GROUPS, PRINTED_DATE, form};
 use super::counters::status_summary;
@@ -380,11 +380,7 @@ fn page_sql(filter: &Where, query: &AgentQuery) -> String {
     )
 }
 
-pub(super) fn page(
-    tx: &Transaction<'_>,
-    query: &AgentQuery,
-    now_s: i64,
-) -> ControlResult<AgentPage> {
+pub(super) fn page(tx: &Connection, query: &AgentQuery, now_s: i64) -> ControlResult<AgentPage> {
     let mut filter = Where::of(query, now_s);
     let total = total(tx, query, &filter)?;
     let sql = page_sql(&filter, query);
@@ -404,7 +400,7 @@ pub(super) fn page(
 }
 
 /// Returns those of the numbers that no agent has, ascending.
-fn missing(tx: &Transaction<'_>, ids: &[AgentId]) -> ControlResult<Vec<AgentId>> {
+fn missing(tx: &Connection, ids: &[AgentId]) -> ControlResult<Vec<AgentId>> {
     let mut statement = tx.prepare_cached(
         "SELECT DISTINCT w.value FROM rarray(?1) w
          WHERE NOT EXISTS (SELECT 1 FROM agent WHERE id = w.value) ORDER BY 1",
@@ -416,7 +412,7 @@ fn missing(tx: &Transaction<'_>, ids: &[AgentId]) -> ControlResult<Vec<AgentId>>
 
 /// Returns the number of matches. Without a filter, or with one by status alone, it comes from the
 /// stored counters plus one for the server's own row.
-fn total(tx: &Transaction<'_>, query: &AgentQuery, filter: &Where) -> ControlResult<u64> {
+fn total(tx: &Connection, query: &AgentQuery, filter: &Where) -> ControlResult<u64> {
     if filter.sql.is_empty() || by_status_alone(query) {
         let asked = |status| query.status.is_empty() || query.status.contains(&status);
         let kept = status_summary(tx)?;
@@ -460,11 +456,7 @@ fn by_status_alone(query: &AgentQuery) -> bool {
         .all(|values| values.is_empty())
 }
 
-pub(super) fn ids(
-    tx: &Transaction<'_>,
-    query: &AgentQuery,
-    now_s: i64,
-) -> ControlResult<Vec<AgentId>> {
+pub(super) fn ids(tx: &Connection, query: &AgentQuery, now_s: i64) -> ControlResult<Vec<AgentId>> {
     let filter = Where::of(query, now_s);
     let mut statement = tx.prepare_cached(&ids_sql(&filter))?;
     let mut ids: Vec<AgentId> = statement

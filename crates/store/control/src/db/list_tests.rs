@@ -112,13 +112,13 @@ fn sort_by_indexed_column_reads_the_index_in_order() {
 }
 
 /// Returns the statements that `work` runs, each with its plan.
-fn ran(work: impl FnOnce(&Transaction<'_>)) -> Vec<(String, Vec<String>)> {
+fn ran(work: impl FnOnce(&Connection)) -> Vec<(String, Vec<String>)> {
     let folder = tempfile::TempDir::new().unwrap();
     let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
     ran_on(&store, work)
 }
 
-fn ran_on(store: &ControlStore, work: impl FnOnce(&Transaction<'_>)) -> Vec<(String, Vec<String>)> {
+fn ran_on(store: &ControlStore, work: impl FnOnce(&Connection)) -> Vec<(String, Vec<String>)> {
     let query = |conn: &mut Connection| {
         let (note, ran) = mpsc::channel();
         let note = move |event: TraceEvent<'_>| {

@@ -5,13 +5,17 @@
 mod agents;
 mod audit;
 mod certificates;
+mod checkpointer;
 mod columns;
 mod commands;
 mod connections;
 mod counters;
+mod decisions;
 mod distinct;
+mod failures;
 mod groups;
 mod list;
+mod logged;
 #[cfg(test)]
 mod prepared_tests;
 mod registration;
@@ -24,7 +28,8 @@ use rusqlite::TransactionBehavior;
 
 use crate::{AgentQuery, ControlImage, ControlResult};
 
-pub use connections::{ControlStore, RegistryFailure};
+pub use connections::ControlStore;
+pub use failures::RegistryFailure;
 use sqlite::Reader;
 
 impl ControlStore {

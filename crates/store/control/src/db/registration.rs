@@ -1,7 +1,7 @@
 //! Registration of agents, replacement and removal.
 
 use model::AgentId;
-use rusqlite::Transaction;
+use rusqlite::Connection;
 
 use super::{ControlStore, agents, certificates, commands, groups};
 use crate::{AgentRow, ControlError, ControlResult, EnrolledAgent, NewAgent, Sign, WriteContext};
@@ -104,7 +104,7 @@ impl ControlStore {
 }
 
 /// Removes agents. Returns the rows of those that existed.
-fn remove(tx: &Transaction<'_>, ids: &[AgentId], now_s: i64) -> ControlResult<Vec<AgentRow>> {
+fn remove(tx: &Connection, ids: &[AgentId], now_s: i64) -> ControlResult<Vec<AgentRow>> {
     let mut rows = Vec::with_capacity(ids.len());
     let names = groups::names(tx)?;
     for id in ids {
@@ -121,7 +121,7 @@ fn remove(tx: &Transaction<'_>, ids: &[AgentId], now_s: i64) -> ControlResult<Ve
 /// Removes agents and registers one in their place. If one of them is the new agent itself,
 /// replaces its key instead of removing it.
 fn replace(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     gone: &[AgentId],
     freed: &[AgentId],
     new: &NewAgent,

@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Incarnation};
-use rusqlite::{Params, Row, Transaction};
+use rusqlite::{Connection, Params, Row};
 
 use crate::{AgentRow, ConfigState, ControlError, ControlResult, StatusCode};
 
 /// Runs a statement that changes something, prepared once per connection. Returns the number of
 /// changed rows.
-pub(super) fn run(tx: &Transaction<'_>, sql: &str, values: impl Params) -> rusqlite::Result<usize> {
+pub(super) fn run(tx: &Connection, sql: &str, values: impl Params) -> rusqlite::Result<usize> {
     tx.prepare_cached(sql)?.execute(values)
 }
 
 /// Returns the single row of a query, which is prepared once per connection too.
 pub(super) fn get<T>(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     sql: &str,
     values: impl Params,
     read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, params};
 
 use super::{ControlStore, rows, users};
 use crate::{
@@ -59,7 +59,7 @@ impl ControlStore {
 
 /// Reads one row with the lists as JSON, so that the rows of a request cost one statement.
 fn access(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     user: u32,
     roles: &[u32],
     settings: &[&str],
@@ -101,7 +101,7 @@ fn read_policy(
 /// Members by owner, in the owner's order.
 type Links = HashMap<u32, Vec<u32>>;
 
-fn links(tx: &Transaction<'_>, sql: &str) -> ControlResult<Links> {
+fn links(tx: &Connection, sql: &str) -> ControlResult<Links> {
     let mut links = Links::new();
     let mut statement = tx.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
@@ -111,7 +111,7 @@ fn links(tx: &Transaction<'_>, sql: &str) -> ControlResult<Links> {
     Ok(links)
 }
 
-fn image(tx: &Transaction<'_>) -> ControlResult<SecurityImage> {
+fn image(tx: &Connection) -> ControlResult<SecurityImage> {
     let mut users_of = links(tx, "SELECT role, user FROM user_role ORDER BY role, user")?;
     let mut policies_of =
         links(tx, "SELECT role, policy FROM role_policy ORDER BY role, level, policy")?;
@@ -148,7 +148,7 @@ fn image(tx: &Transaction<'_>) -> ControlResult<SecurityImage> {
     Ok(SecurityImage { users: users::all(tx)?, roles, policies, rules })
 }
 
-fn user(tx: &Transaction<'_>, id: u32) -> ControlResult<Option<UserRow>> {
+fn user(tx: &Connection, id: u32) -> ControlResult<Option<UserRow>> {
     let name: Option<String> = tx
         .prepare_cached("SELECT name FROM user WHERE id = ?1")?
         .query_map([id], |row| row.get(0))?
@@ -158,7 +158,7 @@ fn user(tx: &Transaction<'_>, id: u32) -> ControlResult<Option<UserRow>> {
 }
 
 /// Applies a change and its revocations. Returns the id of the created object, or 0.
-fn apply_write(tx: &Transaction<'_>, write: &SecurityWrite) -> ControlResult<u32> {
+fn apply_write(tx: &Connection, write: &SecurityWrite) -> ControlResult<u32> {
     let id = change(tx, &write.change)?;
     for revocation in &write.revoked {
         users::revoke_tokens(tx, revocation)?;
@@ -167,7 +167,7 @@ fn apply_write(tx: &Transaction<'_>, write: &SecurityWrite) -> ControlResult<u32
 }
 
 /// Applies one change. Returns the id of the created object, or 0.
-fn change(tx: &Transaction<'_>, change: &SecurityChange) -> ControlResult<u32> {
+fn change(tx: &Connection, change: &SecurityChange) -> ControlResult<u32> {
     match change {
         SecurityChange::SetPassword { user, hash } => {
             let sql = "UPDATE user SET password_hash = ?2 WHERE id = ?1";
@@ -237,7 +237,7 @@ fn require_changed(rows: usize, what: &'static str, id: u32) -> ControlResult<u3
 }
 
 /// Returns the id of the row inserted last.
-fn last_inserted_id(tx: &Transaction<'_>) -> ControlResult<u32> {
+fn last_inserted_id(tx: &Connection) -> ControlResult<u32> {
     u32::try_from(tx.last_insert_rowid())
         .map_err(|_| ControlError::Limit { what: "ids", max: u64::from(u32::MAX) })
 }
@@ -245,7 +245,7 @@ fn last_inserted_id(tx: &Transaction<'_>) -> ControlResult<u32> {
 /// Returns `Exists` if another row than `own` has the value. `sql` selects the ids of all rows that
 /// have it.
 fn require_unused(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     sql: &str,
     what: &'static str,
     value: &str,
@@ -262,13 +262,13 @@ fn require_unused(
     }
 }
 
-fn rule_free(tx: &Transaction<'_>, name: &str, body: &str, own: u32) -> ControlResult<()> {
+fn rule_free(tx: &Connection, name: &str, body: &str, own: u32) -> ControlResult<()> {
     require_unused(tx, "SELECT id FROM rule WHERE name = ?1", "rule", name, own)?;
     require_unused(tx, "SELECT id FROM rule WHERE body = ?1", "rule body", body, own)
 }
 
 /// Creates a policy if `new`, otherwise replaces it. Its name and its content must be unique.
-fn set_policy(tx: &Transaction<'_>, policy: &Policy, new: bool) -> ControlResult<u32> {
+fn set_policy(tx: &Connection, policy: &Policy, new: bool) -> ControlResult<u32> {
     let own = if new { 0 } else { policy.id };
     require_unused(tx, "SELECT id FROM policy WHERE name = ?1", "policy", &policy.name, own)?;
     // A list of strings always serialises.
@@ -344,7 +344,7 @@ fn statements(kind: LinkKind) -> Statements {
 
 /// Inserts a link at a position of the owner's list and renumbers the list. Returns 0.
 fn link(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     links: &Statements,
     owner: u32,
     member: u32,

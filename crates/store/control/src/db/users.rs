@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use rusqlite::types::Value;
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{ControlStore, rows};
 use crate::limits::{ADMIN_USER, ADMIN_USER_ID, RESERVED_ID_MAX};
@@ -149,12 +149,12 @@ pub(super) fn user(row: &Row<'_>) -> ControlResult<UserRow> {
     })
 }
 
-pub(super) fn one(tx: &Transaction<'_>, name: &str) -> ControlResult<Option<UserRow>> {
+pub(super) fn one(tx: &Connection, name: &str) -> ControlResult<Option<UserRow>> {
     let sql = format!("SELECT {USER_COLUMNS} FROM user u WHERE u.name = ?1");
     tx.prepare_cached(&sql)?.query_and_then([name], user)?.next().transpose()
 }
 
-pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<UserRow>> {
+pub(super) fn all(tx: &Connection) -> ControlResult<Vec<UserRow>> {
     let sql = format!("SELECT {USER_COLUMNS} FROM user u ORDER BY u.id");
     tx.prepare_cached(&sql)?.query_and_then([], user)?.collect()
 }
@@ -162,7 +162,7 @@ pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<UserRow>> {
 /// Creates a user. The first one is `admin` and gets the reserved id; all others get ids above the
 /// reserved ones.
 fn create(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     name: &str,
     password_hash: &str,
     allow_run_as: bool,
@@ -193,7 +193,7 @@ fn create(
     Ok(id)
 }
 
-fn set_password_hash(tx: &Transaction<'_>, name: &str, hash: &str) -> ControlResult<()> {
+fn set_password_hash(tx: &Connection, name: &str, hash: &str) -> ControlResult<()> {
     let n = rows::run(tx, "UPDATE user SET password_hash = ?2 WHERE name = ?1", [name, hash])?;
     if n == 0 {
         return Err(ControlError::NotFound { what: "user", name: name.to_owned() });
@@ -201,7 +201,7 @@ fn set_password_hash(tx: &Transaction<'_>, name: &str, hash: &str) -> ControlRes
     Ok(())
 }
 
-fn delete(tx: &Transaction<'_>, name: &str) -> ControlResult<bool> {
+fn delete(tx: &Connection, name: &str) -> ControlResult<bool> {
     let Some(row) = one(tx, name)? else { return Ok(false) };
     if row.id <= RESERVED_ID_MAX {
         return Err(ControlError::Refused(format!("the user {name} cannot be deleted")));
@@ -211,7 +211,7 @@ fn delete(tx: &Transaction<'_>, name: &str) -> ControlResult<bool> {
     Ok(true)
 }
 
-pub(super) fn roles(tx: &Transaction<'_>) -> ControlResult<Vec<RoleRef>> {
+pub(super) fn roles(tx: &Connection) -> ControlResult<Vec<RoleRef>> {
     let mut statement = tx.prepare_cached("SELECT id, name FROM role ORDER BY id")?;
     let roles = statement
         .query_map([], |r| Ok(RoleRef { id: r.get(0)?, name: r.get(1)? }))?
@@ -220,7 +220,7 @@ pub(super) fn roles(tx: &Transaction<'_>) -> ControlResult<Vec<RoleRef>> {
 }
 
 /// Returns the policies in the order of the given roles, then of each role's policies.
-pub(super) fn policies(tx: &Transaction<'_>, roles: &[u32]) -> ControlResult<Vec<Policy>> {
+pub(super) fn policies(tx: &Connection, roles: &[u32]) -> ControlResult<Vec<Policy>> {
     let mut statement = tx.prepare_cached(
         "SELECT p.id, p.name, p.actions, p.resources, p.allow
          FROM role_policy l JOIN policy p ON p.id = l.policy
@@ -255,7 +255,7 @@ fn target(kind: &str, id: u32) -> Option<RevocationTarget> {
     }
 }
 
-pub(super) fn revocations(tx: &Transaction<'_>) -> ControlResult<Vec<Revocation>> {
+pub(super) fn revocations(tx: &Connection) -> ControlResult<Vec<Revocation>> {
     let mut statement = tx.prepare_cached(
         "SELECT kind, target, issued_until_s, expires_at_s FROM token_revocation",
     )?;
@@ -271,7 +271,7 @@ pub(super) fn revocations(tx: &Transaction<'_>) -> ControlResult<Vec<Revocation>
         .collect()
 }
 
-pub(super) fn revoke_tokens(tx: &Transaction<'_>, revocation: &Revocation) -> ControlResult<()> {
+pub(super) fn revoke_tokens(tx: &Connection, revocation: &Revocation) -> ControlResult<()> {
     let (kind, id) = match revocation.target {
         RevocationTarget::User(id) => ("user", id),
         RevocationTarget::Role(id) => ("role", id),
@@ -288,12 +288,12 @@ pub(super) fn revoke_tokens(tx: &Transaction<'_>, revocation: &Revocation) -> Co
     Ok(())
 }
 
-pub(super) fn setting(tx: &Transaction<'_>, name: &str) -> ControlResult<Option<String>> {
+pub(super) fn setting(tx: &Connection, name: &str) -> ControlResult<Option<String>> {
     let mut statement = tx.prepare_cached("SELECT value FROM setting WHERE name = ?1")?;
     Ok(statement.query_row([name], |r| r.get(0)).optional()?)
 }
 
-pub(super) fn set_setting(tx: &Transaction<'_>, name: &str, value: &str) -> ControlResult<()> {
+pub(super) fn set_setting(tx: &Connection, name: &str, value: &str) -> ControlResult<()> {
     tx.prepare_cached(
         "INSERT INTO setting VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = excluded.value",
     )?
@@ -301,7 +301,7 @@ pub(super) fn set_setting(tx: &Transaction<'_>, name: &str, value: &str) -> Cont
     Ok(())
 }
 
-fn setting_or(tx: &Transaction<'_>, name: &str, value: &str) -> ControlResult<String> {
+fn setting_or(tx: &Connection, name: &str, value: &str) -> ControlResult<String> {
     tx.prepare_cached("INSERT OR IGNORE INTO setting VALUES (?1, ?2)")?.execute([name, value])?;
     Ok(setting(tx, name)?.unwrap_or_default())
 }

@@ -2,7 +2,7 @@
 
 use model::{AgentId, CoverageState};
 use rusqlite::types::Value;
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, params};
 use std::rc::Rc;
 
 use super::{ControlStore, rows};
@@ -23,7 +23,7 @@ impl ControlStore {
     }
 }
 
-fn save(tx: &Transaction<'_>, reports: &[(AgentId, WatchRow)]) -> ControlResult<()> {
+fn save(tx: &Connection, reports: &[(AgentId, WatchRow)]) -> ControlResult<()> {
     for (id, row) in reports {
         let count = |state| {
             let roots = row.report.roots.iter().filter(|root| root.state == state);
@@ -46,7 +46,7 @@ fn save(tx: &Transaction<'_>, reports: &[(AgentId, WatchRow)]) -> ControlResult<
     Ok(())
 }
 
-fn page(tx: &Transaction<'_>, query: &WatchQuery) -> ControlResult<WatchPage> {
+fn page(tx: &Connection, query: &WatchQuery) -> ControlResult<WatchPage> {
     let state = match query.state {
         None => "",
         Some(CoverageState::Realtime) => " AND realtime > 0",

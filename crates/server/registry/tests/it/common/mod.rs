@@ -35,7 +35,15 @@ pub(crate) fn try_open(
     clock: &ManualClock,
     options: RegistryOptions,
 ) -> Result<Registry, RegistryError> {
-    let store = ControlStore::open(&folder.join("registry.db"))?;
+    open_on(mirror::open(&folder.join("registry.db"))?, folder, clock, options)
+}
+
+fn open_on(
+    store: ControlStore,
+    folder: &Path,
+    clock: &ManualClock,
+    options: RegistryOptions,
+) -> Result<Registry, RegistryError> {
     Registry::open(
         Arc::new(store),
         folder,
@@ -43,6 +51,15 @@ pub(crate) fn try_open(
         Arc::new(SystemRandom),
         options,
     )
+}
+
+/// Returns a registry whose rows are not logged, so that another process may write them.
+pub(crate) fn fixture_unlogged() -> Fixture {
+    let folder = TempDir::new().unwrap();
+    let clock = ManualClock::at(START_US);
+    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
+    let registry = open_on(store, folder.path(), &clock, options()).unwrap();
+    Fixture { folder, clock, registry }
 }
 
 pub(crate) fn fixture() -> Fixture {

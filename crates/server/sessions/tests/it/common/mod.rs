@@ -62,7 +62,7 @@ impl Server {
         };
         edit(&mut options);
         let registry = Registry::open(
-            Arc::new(ControlStore::open(&path.join("registry.db")).unwrap()),
+            Arc::new(mirror::open(&path.join("registry.db")).unwrap()),
             path,
             options.clock.clone(),
             Arc::new(SystemRandom),

@@ -1,7 +1,7 @@
 //! Commands as seen by callers who may see only some agents.
 
 use roaring::RoaringBitmap;
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, params};
 
 use super::{Target, state};
 use crate::db::rows::{signed, unsigned};
@@ -20,7 +20,7 @@ pub(super) fn named(scope: &Permitted) -> RoaringBitmap {
 /// scope names. An earlier agent with the same number is not counted, because a narrowed caller
 /// must not see it. Only the counts of callers who may see every agent include it.
 pub(super) fn within(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     mut row: CommandRow,
     scope: &Permitted,
     named: &RoaringBitmap,
@@ -55,11 +55,7 @@ pub(super) fn within(
 }
 
 /// Counts those of the agents that have a row of their own, by state. An empty set runs no query.
-fn rows_of(
-    tx: &Transaction<'_>,
-    command: u64,
-    agents: &RoaringBitmap,
-) -> ControlResult<CommandCounts> {
+fn rows_of(tx: &Connection, command: u64, agents: &RoaringBitmap) -> ControlResult<CommandCounts> {
     let mut counts = CommandCounts::default();
     if agents.is_empty() {
         return Ok(counts);

@@ -1,7 +1,7 @@
 //! Commands refer to agents by number, and a number may be given to another agent.
 
 use model::AgentId;
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, params};
 
 use super::{Target, bytes_of};
 use crate::ControlResult;
@@ -9,10 +9,7 @@ use crate::db::rows::{signed, unsigned};
 
 /// Removes the number from commands to its former agent, because another agent gets it. The counts
 /// of the commands stay as they are.
-pub(in crate::db) fn forget_former_agent(
-    tx: &Transaction<'_>,
-    agent: AgentId,
-) -> ControlResult<()> {
+pub(in crate::db) fn forget_former_agent(tx: &Connection, agent: AgentId) -> ControlResult<()> {
     let mut all = tx.prepare_cached("SELECT id FROM command")?;
     let ids = all.query_map([], |row| unsigned(row, 0))?.collect::<Result<Vec<_>, _>>()?;
     let mut forget =

@@ -31,7 +31,7 @@ impl Deref for Stored {
 
 fn open() -> Stored {
     let folder = TempDir::new().unwrap();
-    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
+    let store = mirror::open(&folder.path().join("registry.db")).unwrap();
     Stored { store, _folder: folder }
 }
 

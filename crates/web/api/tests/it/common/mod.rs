@@ -90,7 +90,7 @@ pub(crate) fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptio
     let folder = TempDir::new().unwrap();
     let clock = ManualClock::at(NOW_US);
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-    let store = ControlStore::open(&folder.path().join("registry.db")).unwrap();
+    let store = mirror::open(&folder.path().join("registry.db")).unwrap();
     store.create_group(&WriteContext::server(), "web", 1).unwrap();
     for (name, groups) in [("web-1", vec!["default", "web"]), ("db-1", vec![]), ("new-1", vec![])] {
         let groups = groups.into_iter().map(str::to_owned).collect();

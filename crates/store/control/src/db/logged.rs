@@ -1,0 +1,160 @@
+//! The rows of the database as records of a log: what is applied when the database is opened, and what
+//! keeps the log from being trimmed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rows::{Applier, Capture, Rows};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
+
+use super::connections::{ControlStore, connect};
+use super::decisions::Kind;
+use crate::log::{OWN, RowLog};
+use crate::{ControlError, ControlResult, schema};
+use sqlite::Reader;
+
+/// Records applied in one transaction.
+const RECORDS_PER_TRANSACTION: usize = 4_096;
+/// Their bytes.
+const BYTES_PER_TRANSACTION: usize = 16 * 1024 * 1024;
+
+/// The log of a writer.
+pub(super) struct Logged {
+    pub(super) capture: Capture,
+    pub(super) rows: Arc<dyn RowLog>,
+    /// The position that [`ControlStore::floor`] stored last.
+    floor: u64,
+}
+
+impl Logged {
+    /// Starts to note changes of the writer, whose transactions are FULL until then.
+    pub(super) fn start(conn: &Connection, rows: Arc<dyn RowLog>) -> ControlResult<Self> {
+        // The database of an older program, or one whose position was forgotten: everything up to the
+        // end of the log is in it. If this were lost in a power cut after records were appended, the
+        // next start would take the new end of the log for the position, and leave them out.
+        conn.execute("INSERT OR IGNORE INTO progress VALUES (0, ?1)", [rows.end().cast_signed()])?;
+        let capture = Capture::start(conn, &OWN)?;
+        conn.pragma_update(None, "synchronous", "NORMAL")?;
+        Ok(Self { capture, rows, floor: 0 })
+    }
+}
+
+impl ControlStore {
+    /// Logs the reports that no record has yet.
+    ///
+    /// # Errors
+    /// Returns an error if the log or the database fails; a later call tries again.
+    pub fn log_reports(&self) -> ControlResult<()> {
+        self.decide(&Reader::server(), Kind::Durable, |_| Ok(()))
+    }
+
+    /// Makes everything up to the end of the log durable here, and returns that position: the log may
+    /// be trimmed below it. `u64::MAX` without a log.
+    ///
+    /// # Errors
+    /// Returns an error if the database fails.
+    pub fn floor(&self) -> ControlResult<u64> {
+        let mut writer = self.writer.lock();
+        writer.settle();
+        writer.failures.expect_none()?;
+        let Some(log) = &writer.log else { return Ok(u64::MAX) };
+        // Rows are appended under the writer's lock, so none are on their way.
+        let (end, before) = (log.rows.end(), log.floor);
+        if end == before {
+            return Ok(end);
+        }
+        // A checkpoint would not do: it leaves the log unflushed while a reader holds it up.
+        writer.conn.pragma_update(None, "synchronous", "FULL")?;
+        let sql = "UPDATE progress SET applied = ?1";
+        let done = writer.conn.execute(sql, [end.cast_signed()]).map(drop);
+        writer.conn.pragma_update(None, "synchronous", "NORMAL")?;
+        writer.failures.note(&done);
+        done?;
+        if let Some(log) = &mut writer.log {
+            log.floor = end;
+        }
+        Ok(end)
+    }
+
+    /// Forgets which records a database has, durably: when it is opened next, it counts as having all of
+    /// the log's. For a database of another moment than the log next to it. No server may run.
+    ///
+    /// # Errors
+    /// Returns an error if the database cannot be written.
+    pub fn forget_position(path: &Path) -> ControlResult<()> {
+        let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        conn.pragma_update(None, "synchronous", "FULL")?;
+        if applied(&conn)?.is_some() {
+            conn.execute("DELETE FROM progress", [])?;
+        }
+        Ok(())
+    }
+
+    /// Returns the position of the last record whose rows a database has; `None` if none were ever
+    /// logged.
+    ///
+    /// # Errors
+    /// Returns an error if the database cannot be read.
+    pub fn position_of(path: &Path) -> ControlResult<Option<u64>> {
+        applied(&connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?)
+    }
+}
+
+/// Returns the position that the database stored.
+fn applied(conn: &Connection) -> ControlResult<Option<u64>> {
+    let sql = "SELECT 1 FROM sqlite_schema WHERE name = 'progress'";
+    if conn.query_row(sql, [], |_| Ok(())).optional()?.is_none() {
+        return Ok(None);
+    }
+    let applied = conn.query_row("SELECT applied FROM progress", [], |r| r.get::<_, i64>(0));
+    Ok(applied.optional()?.map(i64::cast_unsigned))
+}
+
+/// Applies the records after the position that the database stored, before it is migrated: rows fit
+/// the schema that made them.
+pub(super) fn replay(path: &Path, log: &dyn RowLog) -> ControlResult<()> {
+    let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    sqlite::expect_writable(&conn)?;
+    schema::expect_known(&conn)?;
+    let Some(applied) = applied(&conn)? else { return Ok(()) };
+    let end = log.end();
+    if applied > end {
+        tracing::warn!(applied, end, database = %path.display(),
+            "the journal is another one than before: the registry keeps what it has");
+        return ControlStore::forget_position(path);
+    }
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    let mut batch = Vec::new();
+    let (mut count, mut size) = (0, 0);
+    log.read(applied, &mut |position, bytes| {
+        batch.push((position, bytes.to_vec()));
+        count += 1;
+        size += bytes.len();
+        if batch.len() < RECORDS_PER_TRANSACTION && size < BYTES_PER_TRANSACTION {
+            return Ok(());
+        }
+        size = 0;
+        apply(&mut conn, &mut batch)
+    })?;
+    apply(&mut conn, &mut batch)?;
+    if count > 0 {
+        tracing::info!(records = count, from = applied, "decisions replayed");
+    }
+    Ok(())
+}
+
+/// Applies records in one transaction, and stores the position of the last.
+fn apply(conn: &mut Connection, batch: &mut Vec<(u64, Vec<u8>)>) -> ControlResult<()> {
+    let Some((last, _)) = batch.last() else { return Ok(()) };
+    let last = last.cast_signed();
+    let mut applier = Applier::new(conn, &OWN)?;
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for (position, bytes) in batch.drain(..) {
+        Rows::decode(&bytes)
+            .and_then(|rows| applier.apply(&tx, &rows))
+            .map_err(|cause| ControlError::Record { position, cause })?;
+    }
+    tx.execute("UPDATE progress SET applied = ?1", [last])?;
+    Ok(tx.commit()?)
+}
