@@ -189,8 +189,7 @@ impl Stores {
     ) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = guard.clone();
         let (state, commit, journal) = open_stores(config, folder, &clock)?;
-        let log = rows_log::ServerLog { commit: commit.clone(), journal: journal.clone() };
-        let store = open_control(config, folder, Some(Arc::new(log)))?;
+        let store = open_control(config, folder, Some(commit.clone()))?;
         keep_for_registry(&commit, &store);
         let registry = open_registry(config, folder, store, guard, Arc::new(SystemRandom))?;
         folder_registry::expect_registry_of_state(folder, &registry)?;

@@ -13,8 +13,7 @@ use replication::follow::Marker;
 use state::StateStore;
 use tracing::warn;
 
-use super::rows_log::FolderLog;
-use super::{open_control, open_registry};
+use super::{open_control, open_registry, rows_log};
 use crate::config::ServerConfig;
 
 /// Opens the registry for a command on the server's machine. The caller has claimed the folder.
@@ -27,7 +26,7 @@ pub(crate) fn registry_for_command(folder: &DataFolder) -> anyhow::Result<Regist
 /// rows of the command are not logged.
 pub(crate) fn registry_despite_journal(folder: &DataFolder) -> anyhow::Result<Registry> {
     expect_own(folder)?;
-    let log = FolderLog::open(folder).map(|log| Arc::new(log) as Arc<dyn RowLog>);
+    let log = rows_log::open(folder).map(|log| Arc::new(log) as Arc<dyn RowLog>);
     let log = log.inspect_err(|error| warn!("{error:#}: followers will not have this change"));
     open(folder, log.ok())
 }
@@ -36,7 +35,7 @@ pub(crate) fn registry_despite_journal(folder: &DataFolder) -> anyhow::Result<Re
 /// folder.
 pub(crate) fn registry_alone(folder: &DataFolder) -> anyhow::Result<Registry> {
     folder.expect_registry()?;
-    open(folder, Some(Arc::new(FolderLog::open(folder)?)))
+    open(folder, Some(Arc::new(rows_log::open(folder)?)))
 }
 
 fn open(folder: &DataFolder, log: Option<Arc<dyn RowLog>>) -> anyhow::Result<Registry> {
@@ -97,8 +96,7 @@ pub(crate) fn accept_registry(folder: &DataFolder) -> anyhow::Result<AgentId> {
     if is_there(&folder.state_db())? {
         used = StateStore::peek_highest_agent(&folder.state_db())?;
     }
-    let lost = FolderLog::open(folder)?.lost_after(&folder.registry_db())?;
-    if let Some(behind) = lost {
+    if let Some(behind) = rows_log::lost_records(folder)? {
         warn!("{behind}");
         ControlStore::forget_position(&folder.registry_db())?;
     }

@@ -75,6 +75,7 @@ pub use error::CommitError;
 pub use options::{CommitOptions, CommitStats, Committed, Refusal, ReplayReport};
 
 pub use replay::catch_up;
+pub use rows::JournalLog;
 
 use applier::{Caller, Message, Submitted};
 use shared::Shared;

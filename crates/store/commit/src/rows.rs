@@ -1,11 +1,14 @@
 //! Rows of the registry as records of the journal. The registry appends them before it commits; the
 //! state passes them by.
 
-use journal::Durability;
+use control::log::{RowLog, RowLogError};
+use control::{ControlError, ControlResult};
+use journal::{AppendError, Durability, Journal};
 use model::{Position, Record};
 
 use crate::applier::{Message, Submitted};
 use crate::disk::disk_state;
+use crate::replay::check_version;
 use crate::shared::{Floor, Shared};
 use crate::{Commit, CommitError};
 
@@ -52,11 +55,91 @@ impl Commit {
     pub fn keep_above(&self, floor: impl Fn() -> u64 + Send + Sync + 'static) {
         *self.shared.floor.lock() = Floor::Above(Box::new(floor));
     }
+}
 
-    /// Returns the position of the last record that is persisted.
-    pub fn persisted(&self) -> Position {
-        Position(self.shared.journal.persisted_position())
+/// What [`RowLog::read`] passes rows on to.
+type Apply<'a> = &'a mut dyn FnMut(u64, &[u8]) -> ControlResult<()>;
+
+impl RowLog for Commit {
+    fn append(&self, rows: Vec<u8>) -> Result<u64, RowLogError> {
+        match self.append_rows(rows) {
+            Ok(position) => Ok(position.0),
+            Err(
+                error @ (CommitError::Full(_) | CommitError::TooLarge { .. } | CommitError::Closed),
+            ) => Err(RowLogError::Refused(error.to_string())),
+            Err(error) => Err(RowLogError::Unknown(error.to_string())),
+        }
     }
+
+    fn end(&self) -> u64 {
+        self.shared.journal.persisted_position()
+    }
+
+    fn read(&self, after: u64, apply: Apply<'_>) -> ControlResult<()> {
+        read(&self.shared.journal, after, apply)
+    }
+}
+
+/// The journal of a folder that no server uses, as the log of its registry.
+pub struct JournalLog(pub Journal);
+
+impl JournalLog {
+    /// Returns an error unless the journal has all records after a position.
+    ///
+    /// # Errors
+    /// `Behind`.
+    pub fn expect_all_after(&self, position: u64) -> ControlResult<()> {
+        expect_all_after(&self.0, position)
+    }
+}
+
+impl RowLog for JournalLog {
+    fn append(&self, rows: Vec<u8>) -> Result<u64, RowLogError> {
+        let record = Record::RegistryRows(rows).encode();
+        match self.0.append(&record, Durability::Persist) {
+            Ok(outcome) => Ok(outcome.position),
+            Err(AppendError::Poisoned(why)) => Err(RowLogError::Unknown(why)),
+            Err(error) => Err(RowLogError::Refused(error.to_string())),
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.0.persisted_position()
+    }
+
+    fn read(&self, after: u64, apply: Apply<'_>) -> ControlResult<()> {
+        read(&self.0, after, apply)
+    }
+}
+
+/// Passes on the rows of a journal's records after a position.
+fn read(journal: &Journal, after: u64, apply: Apply<'_>) -> ControlResult<()> {
+    expect_all_after(journal, after)?;
+    if after >= journal.persisted_position() {
+        return Ok(());
+    }
+    let failed = |why: &dyn std::fmt::Display| ControlError::Journal(why.to_string());
+    for record in journal.read_from(after + 1).map_err(|e| failed(&e))? {
+        let (position, bytes) = record.map_err(|e| failed(&e))?;
+        check_version(Position(position), &bytes).map_err(|e| failed(&e))?;
+        let rows = Record::registry_rows(&bytes)
+            .map_err(|why| failed(&format_args!("record {position}: {why}")))?;
+        if let Some(rows) = rows {
+            apply(position, &rows)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns an error if the journal does not have all records after a position.
+fn expect_all_after(journal: &Journal, position: u64) -> ControlResult<()> {
+    let end = journal.persisted_position();
+    // An empty journal begins after its end.
+    let first = if journal.first_position() == 0 { end + 1 } else { journal.first_position() };
+    if position < end && first > position + 1 {
+        return Err(ControlError::Behind { applied: position, first });
+    }
+    Ok(())
 }
 
 /// Returns an error if the disk is so full that the commit of rows might fail after they are logged.

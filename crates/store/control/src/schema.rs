@@ -61,3 +61,11 @@ pub(super) fn expect_known(conn: &Connection) -> ControlResult<i64> {
     }
     Ok(found)
 }
+
+/// Returns an error for rows that a later program made.
+pub(super) fn expect_version(found: u32) -> Result<(), rows::RowsError> {
+    match u32::try_from(VERSION) {
+        Ok(known) if found > known => Err(rows::RowsError::Newer { found, known }),
+        _ => Ok(()),
+    }
+}

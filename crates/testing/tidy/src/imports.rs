@@ -56,7 +56,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store/control", &["model", "env", "rows", "sqlite"]),
     ("store/codec", &[]),
     ("store/series", &["codec", "env", "journal"]),
-    ("store/commit", &["model", "env", "journal", "state"]),
+    ("store/commit", &["model", "env", "journal", "control", "state"]),
     ("server/registry", &["model", "env", "settings", "control", "commit"]),
     ("server/silence", &["model", "env", "commit", "state", "registry"]),
     (

@@ -111,50 +111,77 @@ fn applied(conn: &Connection) -> ControlResult<Option<u64>> {
 }
 
 /// Applies the records after the position that the database stored, before it is migrated: rows fit
-/// the schema that made them.
+/// the schema that made them. A database that has more than the log is one of another journal, and keeps
+/// what it has.
 pub(super) fn replay(path: &Path, log: &dyn RowLog) -> ControlResult<()> {
-    let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    sqlite::expect_writable(&conn)?;
-    schema::expect_known(&conn)?;
-    let Some(applied) = applied(&conn)? else { return Ok(()) };
-    let end = log.end();
-    if applied > end {
-        tracing::warn!(applied, end, database = %path.display(),
-            "the journal is another one than before: the registry keeps what it has");
+    if let Some(applied) = ControlStore::position_of(path)?.filter(|applied| *applied > log.end()) {
+        tracing::warn!(applied, end = log.end(), database = %path.display(),
+            "the journal ends before what the registry has: it goes on with that");
         return ControlStore::forget_position(path);
     }
-    conn.pragma_update(None, "journal_mode", "WAL")?;
-    conn.pragma_update(None, "synchronous", "FULL")?;
-    let mut batch = Vec::new();
-    let (mut count, mut size) = (0, 0);
-    log.read(applied, &mut |position, bytes| {
-        batch.push((position, bytes.to_vec()));
-        count += 1;
-        size += bytes.len();
-        if batch.len() < RECORDS_PER_TRANSACTION && size < BYTES_PER_TRANSACTION {
-            return Ok(());
-        }
-        size = 0;
-        apply(&mut conn, &mut batch)
-    })?;
-    apply(&mut conn, &mut batch)?;
-    if count > 0 {
-        tracing::info!(records = count, from = applied, "decisions replayed");
-    }
-    Ok(())
+    ControlStore::catch_up(path, log).map(drop)
 }
 
-/// Applies records in one transaction, and stores the position of the last.
-fn apply(conn: &mut Connection, batch: &mut Vec<(u64, Vec<u8>)>) -> ControlResult<()> {
-    let Some((last, _)) = batch.last() else { return Ok(()) };
-    let last = last.cast_signed();
-    let mut applier = Applier::new(conn, &OWN)?;
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for (position, bytes) in batch.drain(..) {
-        Rows::decode(&bytes)
-            .and_then(|rows| applier.apply(&tx, &rows))
-            .map_err(|cause| ControlError::Record { position, cause })?;
+impl ControlStore {
+    /// Applies the records of a log that a database lacks, durably, and stores the end of the log as its
+    /// position: for a copy of another server's database. Returns the number of records applied.
+    ///
+    /// # Errors
+    /// As [`ControlStore::open_logged`].
+    pub fn catch_up(path: &Path, log: &dyn RowLog) -> ControlResult<usize> {
+        let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        sqlite::expect_writable(&conn)?;
+        schema::expect_known(&conn)?;
+        let end = log.end();
+        let Some(applied) = applied(&conn)?.filter(|applied| *applied < end) else { return Ok(0) };
+        conn.pragma_update(None, "journal_mode", "WAL")?;
+        conn.pragma_update(None, "synchronous", "FULL")?;
+        let mut batch = Vec::new();
+        let (mut count, mut size) = (0, 0);
+        log.read(applied, &mut |position, bytes| {
+            let rows = Rows::decode(bytes);
+            let rows = rows.map_err(|cause| ControlError::Record { position, cause })?;
+            batch.push((position, rows));
+            count += 1;
+            size += bytes.len();
+            if batch.len() < RECORDS_PER_TRANSACTION && size < BYTES_PER_TRANSACTION {
+                return Ok(());
+            }
+            size = 0;
+            apply(&mut conn, std::mem::take(&mut batch))
+        })?;
+        apply(&mut conn, batch)?;
+        conn.execute("UPDATE progress SET applied = max(applied, ?1)", [end.cast_signed()])?;
+        if count > 0 {
+            tracing::info!(records = count, from = applied, "decisions replayed");
+        }
+        Ok(count)
     }
-    tx.execute("UPDATE progress SET applied = ?1", [last])?;
-    Ok(tx.commit()?)
+}
+
+/// Applies records, and stores the position of the last. A record of a later schema than the database
+/// has says that its server was upgraded there.
+fn apply(conn: &mut Connection, batch: Vec<(u64, Rows)>) -> ControlResult<()> {
+    let mut rest = batch.into_iter().peekable();
+    while let Some((position, first)) = rest.peek() {
+        let known = schema::expect_known(conn)?;
+        if i64::from(first.schema) > known {
+            schema::expect_version(first.schema)
+                .map_err(|cause| ControlError::Record { position: *position, cause })?;
+            schema::migrate(conn)?;
+            continue;
+        }
+        let mut applier = Applier::new(conn, &OWN)?;
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut last = 0;
+        while let Some((position, rows)) = rest.next_if(|(_, rows)| i64::from(rows.schema) <= known)
+        {
+            let applied = applier.apply(&tx, &rows);
+            applied.map_err(|cause| ControlError::Record { position, cause })?;
+            last = position;
+        }
+        tx.execute("UPDATE progress SET applied = ?1", [last.cast_signed()])?;
+        tx.commit()?;
+    }
+    Ok(())
 }

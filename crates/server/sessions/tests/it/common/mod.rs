@@ -10,7 +10,7 @@ use env::random::SystemRandom;
 use journal::Journal;
 use link::{Mode, Operation, Payload, Session, SessionValue, Start, encode};
 use model::{AgentId, Coverage, CoverageKind, Dataset, EventBody, Incarnation, ReportKind};
-use registry::{ControlStore, Reader, Registry, RegistryOptions, TokenTerms, WriteContext};
+use registry::{Reader, Registry, RegistryOptions, TokenTerms, WriteContext};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};

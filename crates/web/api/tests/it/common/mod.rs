@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use base64::Engine as _;
 use commit::{Commit, CommitOptions};
-use control::{ControlStore, NewAgent};
+use control::NewAgent;
 use env::clock::{Clock, ManualClock};
 use env::random::SeededRandom;
 use http_body_util::BodyExt as _;
