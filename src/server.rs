@@ -31,10 +31,10 @@ use tracing::{error, info, warn};
 
 use crate::config::{Layout, ServerConfig, names_of};
 use crate::series::{Ports, Secrets, certificate_files, store_names, store_own};
-use folder::DataFolder;
 use folder::ServerFiles;
 use folder::Upkeep;
 use folder::clock::{FolderClock, STORE_EVERY};
+use folder::{DataFolder, is_there};
 
 mod failure;
 mod folder_registry;
@@ -197,7 +197,8 @@ impl Stores {
             warn!("{problem}");
         }
         registry.warm_logins();
-        let shipping = open_shipping(config, folder, (journal, &commit, &state), clock.clone())?;
+        let shipping =
+            open_shipping(config, folder, (journal, &commit, &state), &registry, clock.clone())?;
         let series = open_series(config, folder, &clock)?;
         Ok(Self { state, commit, registry, shipping, series })
     }
@@ -223,9 +224,15 @@ fn open_stores(
     folder.expect_registry()?;
     let restored = folder.restored_marker();
     if restored.exists() {
-        // Only a restored state may continue without its journal; below, a lost journal is an
-        // error.
-        StateStore::prepare_restored(&folder.state_db(), Position(0)).context("restored state")?;
+        let state = folder.state_db();
+        let prepared = if is_there(&folder.journal())? {
+            StateStore::prepare_promoted(&state)
+        } else {
+            // Only the state of an older version's backup may continue without its journal; below, a
+            // lost journal is an error.
+            StateStore::prepare_restored(&state, Position(0))
+        };
+        prepared.context("restored state")?;
     }
     let options = StateOptions {
         readers: config.db.readers,
@@ -245,7 +252,7 @@ fn open_stores(
         },
         segment_bytes: u64::from(config.journal.segment_mib) * 1024 * 1024,
         // Checked before a torn tail is cut, so that a journal that lost its end is not changed.
-        position_expected: state.applied().context("state")?.0,
+        position_expected: position_expected(folder, &state, restored.exists())?,
         ..Options::default()
     };
     let (journal, recovery) = Journal::open(&folder.journal(), options).map_err(|e| match e {
@@ -278,6 +285,19 @@ fn open_stores(
         info!(records = replay.records, from = replay.from.0, to = replay.to.0, "replayed");
     }
     Ok((state, commit, journal))
+}
+
+/// Returns the position up to which the journal must reach: that of the database that has more.
+fn position_expected(
+    folder: &DataFolder,
+    state: &StateStore,
+    restored: bool,
+) -> anyhow::Result<u64> {
+    let applied = state.applied().context("state")?.0;
+    let file = folder.registry_db();
+    let registry = ControlStore::position_of(&file).map_err(|e| database(&file, e.into()))?;
+    // A restored registry may be of a later moment than the state, or of a journal that is gone.
+    Ok(registry.filter(|_| !restored).map_or(applied, |registry| registry.max(applied)))
 }
 
 /// Opens the series store. Fails if another process has it open or an option is wrong. Any other
@@ -317,6 +337,7 @@ fn open_shipping(
     config: &ServerConfig,
     folder: &DataFolder,
     (journal, commit, state): (Journal, &Arc<Commit>, &Arc<StateStore>),
+    registry: &Registry,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<Shipping> {
     let options = ShipOptions {
@@ -325,7 +346,11 @@ fn open_shipping(
         token_file: folder.make_follower_token()?,
         held_bytes_max: config.journal.follow_bytes_max,
         clock,
-        seed: Arc::new(ServerFiles { folder: folder.clone(), state: state.clone() }),
+        seed: Arc::new(ServerFiles {
+            folder: folder.clone(),
+            state: state.clone(),
+            registry: registry.clone(),
+        }),
     };
     Shipping::open(journal, commit.clone(), state.store_id(), options).context("followers")
 }

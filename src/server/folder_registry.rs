@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::bail;
+use commit::JournalLog;
 use control::log::RowLog;
 use env::random::SystemRandom;
 use folder::clock::read_guarded;
@@ -26,19 +27,20 @@ pub(crate) fn registry_for_command(folder: &DataFolder) -> anyhow::Result<Regist
 /// rows of the command are not logged.
 pub(crate) fn registry_despite_journal(folder: &DataFolder) -> anyhow::Result<Registry> {
     expect_own(folder)?;
-    let log = rows_log::open(folder).map(|log| Arc::new(log) as Arc<dyn RowLog>);
+    let log = rows_log::open(folder);
     let log = log.inspect_err(|error| warn!("{error:#}: followers will not have this change"));
-    open(folder, log.ok())
+    open(folder, log.ok().flatten())
 }
 
 /// Opens the registry. If no server has run in the folder yet, creates it. The caller has claimed the
 /// folder.
 pub(crate) fn registry_alone(folder: &DataFolder) -> anyhow::Result<Registry> {
     folder.expect_registry()?;
-    open(folder, Some(Arc::new(rows_log::open(folder)?)))
+    open(folder, rows_log::open(folder)?)
 }
 
-fn open(folder: &DataFolder, log: Option<Arc<dyn RowLog>>) -> anyhow::Result<Registry> {
+fn open(folder: &DataFolder, log: Option<JournalLog>) -> anyhow::Result<Registry> {
+    let log = log.map(|log| Arc::new(log) as Arc<dyn RowLog>);
     let config = ServerConfig { data: folder.path().to_owned(), ..ServerConfig::default() };
     let clock = Arc::new(read_guarded(folder));
     let store = open_control(&config, folder, log)?;

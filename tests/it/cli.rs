@@ -241,7 +241,7 @@ fn running_server_reports_refusals_and_records_actions() {
     let actions =
         rows.iter().map(|row| [&row["user"], &row["action"]].map(|v| v.as_str().unwrap()));
     let recorded: Vec<_> = actions.take(2).collect();
-    assert_eq!(recorded, [["uid:0", "security:update"], ["local", "enrolment:create"]]);
+    assert_eq!(recorded, [["uid:0", "security:update"], ["uid:0", "enrolment:create"]]);
 
     // A login with a wrong password must be in the log.
     let client = reqwest::Client::builder().no_proxy().build().unwrap();

@@ -32,8 +32,59 @@ fn names(api: &Api) -> Vec<String> {
 }
 
 #[test]
+fn older_registry_is_brought_up_from_the_journal() {
+    let it = with_older_registry("older-registry-replayed");
+    let (server, api) = it.server();
+    assert_eq!(names(&api), ["000", "001"]);
+    let agent = it.agent();
+    agent.line("synchronised: ");
+    it.equal(&api, "001");
+    assert_eq!((agent.stop(), server.stop()), (0, 0));
+}
+
+#[test]
+fn registry_whose_records_are_trimmed_is_refused_until_accepted() {
+    let it = Deployment::new("registry-behind");
+    let config = it.base.join("server.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}[journal]\nsegment_mib = 1\n")).unwrap();
+    let (server, _) = it.server();
+    assert_eq!(server.stop(), 0);
+    let (database, older) = (it.data().join("registry.db"), it.base.join("older.db"));
+    fs::copy(&database, &older).unwrap();
+    let (server, api) = it.server();
+    // Each segment holds some of these records.
+    for n in 0..16 {
+        let body = format!("# {n} {}\n[scan]\nthreads = 1\n", "x".repeat(200_000));
+        let (status, answer) = api.put("/groups/default/configuration", "application/toml", &body);
+        assert_eq!(status, 200, "{answer}");
+    }
+    assert_eq!(server.stop(), 0);
+    for log in ["registry.db-wal", "registry.db-shm"] {
+        let _ = fs::remove_file(it.data().join(log));
+    }
+    fs::copy(&older, &database).unwrap();
+    let (code, _, error) = run(&["server", "--config", config.to_str().unwrap()]);
+    assert_eq!(code, 2, "{error}");
+    for part in ["older than the journal next to it", "begins with record", "registry accept"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let data = it.data();
+    let (code, out, error) = run(&["registry", "accept", "--data", data.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    assert!(out.contains("every token is revoked"), "{out}");
+    let (server, api) = it.server();
+    assert_eq!(names(&api), ["000"]);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
 fn older_registry_is_refused_until_it_is_accepted() {
     let it = with_older_registry("older-registry");
+    // An older version stored no position: its decisions are no records.
+    let database = rusqlite::Connection::open(it.data().join("registry.db")).unwrap();
+    database.execute("DELETE FROM progress", []).unwrap();
+    drop(database);
     let config = it.base.join("server.toml");
     let (code, _, error) = run(&["server", "--config", config.to_str().unwrap()]);
     assert_eq!(code, 2, "{error}");

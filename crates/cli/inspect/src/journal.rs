@@ -19,10 +19,13 @@ pub fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
     let applied = applied_by_state(&args.dir)?;
     expect_journal(&args.dir, applied)?;
     let report = journal::verify(&args.dir)?;
-    let lost = applied.filter(|a| a.0 > report.last_position).map(|applied| {
-        let (end, applied) = (report.last_position, applied.0);
-        format!("ends at record {end}, but the state next to it has applied {applied}")
-    });
+    let registry = applied_by_registry(&args.dir)?;
+    let end = report.last_position;
+    let ahead = |name: &str, applied: Option<u64>| {
+        let applied = applied.filter(|applied| *applied > end)?;
+        Some(format!("ends at record {end}, but the {name} next to it has applied {applied}"))
+    };
+    let lost = ahead("state", applied.map(|a| a.0)).or_else(|| ahead("registry", registry));
     let damage = report.damage.as_ref().map(ToString::to_string).or(lost);
     let sound = damage.is_none();
     let cut = report.cut.as_ref().filter(|_| sound);
@@ -30,7 +33,7 @@ pub fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
     service::report(
         args.json,
         &json!({
-            "sound": sound, "applied_by_state": applied, "segments": report.segments.len(), "groups": report.groups,
+            "sound": sound, "applied_by_state": applied, "applied_by_registry": registry, "segments": report.segments.len(), "groups": report.groups,
             "first_position": report.first_position, "last_position": report.last_position,
             "bytes_read": report.bytes_read, "closed": report.closed,
             "torn_tail": cut, "damage": damage, "consumers": report.consumers,
@@ -92,15 +95,20 @@ pub fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     if applied.is_some() {
         std::fs::create_dir_all(&args.dir)?;
     }
-    let report = journal::repair(&args.dir, applied.map_or(0, |applied| applied.0))?;
+    let registry = applied_by_registry(&args.dir)?;
+    let seen = applied.map_or(0, |applied| applied.0).max(registry.unwrap_or_default());
+    let report = journal::repair(&args.dir, seen)?;
     let ahead = applied.is_some_and(|a| a.0 > report.last_position);
     if ahead {
         let state = DataFolder::new(&folder).state_db();
         StateStore::prepare_restored(&state, Position(report.last_position))?;
     }
-    expect_registry_at(&DataFolder::new(&folder), report.last_position)?;
+    let registry_ahead = registry.is_some_and(|registry| registry > report.last_position);
+    if registry_ahead {
+        ControlStore::forget_position(&DataFolder::new(&folder).registry_db())?;
+    }
     let damage = report.damage.as_ref().map(ToString::to_string);
-    let untouched = damage.is_none() && !ahead;
+    let untouched = damage.is_none() && !ahead && !registry_ahead;
     service::report(
         args.json,
         &json!({"damage": damage, "last_position": report.last_position,
@@ -110,13 +118,16 @@ pub fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     Ok(untouched)
 }
 
-/// Lets a registry that has records beyond the end of the journal go on with what it has.
-fn expect_registry_at(folder: &DataFolder, end: u64) -> anyhow::Result<()> {
+/// Returns the position of the last decision that the registry next to a journal has, if it is one of a
+/// server.
+fn applied_by_registry(dir: &Path) -> anyhow::Result<Option<u64>> {
+    let folder = DataFolder::new(&data_folder_of(dir)?);
     let database = folder.registry_db();
-    if is_there(&database)? && ControlStore::position_of(&database)?.is_some_and(|at| at > end) {
-        ControlStore::forget_position(&database)?;
+    // The registry of a follower may be ahead of the records that it has.
+    if !is_there(&database)? || folder.follows()? {
+        return Ok(None);
     }
-    Ok(())
+    Ok(ControlStore::position_of(&database)?)
 }
 
 /// Returns the position up to which the server's state next to a journal has applied it, if any.

@@ -1,16 +1,18 @@
 //! A consistent copy of a data folder while it is in use, and a folder made from a copy.
 //!
 //! Each database is copied with SQLite's online backup, which sees one committed state. The order
-//! is important: first the agent's queue, then the server's state, then its registry. In this order
-//! the restored agent may report changes again that the restored server already has, which is
-//! harmless. In the other order it would consider changes acknowledged that the server does not
-//! have. The journal is not copied: the state holds everything up to its position, and a restored
-//! server starts a new journal after that position. The series store is copied last: the restored
+//! is important: first the agent's queue, then the server's databases. In this order the restored agent may
+//! report changes again that the restored server already has, which is harmless. In the other order it
+//! would consider changes acknowledged that the server does not have. Of the journal, the records that
+//! one of the two databases lacks are copied last: the restored server applies them, so that both are of
+//! one position, also if they come from the folder of a killed server. The series store is copied last: the restored
 //! agent may send rows again that are already stored, which changes nothing.
 //!
 //! The configuration that the server was started with is saved as `server.toml`, wherever it is.
 //! Restoring leaves it in the data folder: a file elsewhere is never overwritten.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -22,6 +24,7 @@ use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::layout::{DataFolder, is_there};
+use crate::tail::copy_server;
 
 /// Pages copied at a time; writers can proceed between two steps.
 const PAGES_PER_STEP: i32 = 2_000;
@@ -54,11 +57,12 @@ pub fn backup(from: &Path, to: &Path) -> anyhow::Result<String> {
     expect_outside(target, from.path())?;
     empty_folder(target)?;
     let to = DataFolder::new(target);
-    let mut copied = Vec::new();
-    let mut database = |from: &Path, to: &Path| -> anyhow::Result<()> {
+    let copied = RefCell::new(BTreeSet::new());
+    let database = |from: &Path, to: &Path| -> anyhow::Result<()> {
         if from.exists() {
             copy_database(from, to)?;
-            copied.push(to.file_name().unwrap_or_default().to_string_lossy().into_owned());
+            let name = to.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            copied.borrow_mut().insert(name);
         }
         Ok(())
     };
@@ -67,10 +71,13 @@ pub fn backup(from: &Path, to: &Path) -> anyhow::Result<String> {
     // must not be missing.
     database(&from.agent().join(METRICS_DB), &to.agent().join(METRICS_DB))?;
     database(&from.agent().join("agent.db"), &to.agent().join("agent.db"))?;
-    database(&from.state_db(), &to.state_db())?;
-    database(&from.registry_db(), &to.registry_db())?;
+    copy_server(&to, &from, || {
+        database(&from.state_db(), &to.state_db())?;
+        database(&from.registry_db(), &to.registry_db())
+    })?;
+    let mut copied = copied.into_inner();
     if copy_series(&from, &to)? {
-        copied.push("series".into());
+        copied.insert("series".into());
     }
     copy_folder(&from.keys(), &to.keys())?;
     // Without the clock, a restored folder could expire data on its first day.
@@ -91,7 +98,8 @@ pub fn backup(from: &Path, to: &Path) -> anyhow::Result<String> {
     let marker = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "databases": copied });
     fs::write(target.join(MARKER), marker.to_string())?;
     persist(target)?;
-    Ok(format!("backup: {} in {}{remark}", copied.join(", "), target.display()))
+    let copied = copied.into_iter().collect::<Vec<_>>().join(", ");
+    Ok(format!("backup: {copied} in {}{remark}", target.display()))
 }
 
 /// Copies a backup to a data folder that is empty or does not exist. Returns a line that says how to go

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use replication::follow::FollowerFolder;
+use registry::Registry;
+use replication::follow::{FollowerFolder, Marker};
 use replication::{Part, SeedSource};
 use state::StateStore;
 
@@ -24,10 +25,21 @@ pub fn follower_folder(folder: &DataFolder) -> FollowerFolder {
     }
 }
 
+impl DataFolder {
+    /// Returns true if the folder follows a server.
+    ///
+    /// # Errors
+    /// Returns an error if its marker cannot be read.
+    pub fn follows(&self) -> anyhow::Result<bool> {
+        Ok(Marker::load(self.path())?.is_some())
+    }
+}
+
 /// Copies of a server's own files.
 pub struct ServerFiles {
     pub folder: DataFolder,
     pub state: Arc<StateStore>,
+    pub registry: Registry,
 }
 
 impl SeedSource for ServerFiles {
@@ -42,14 +54,16 @@ impl ServerFiles {
         if part == Part::All {
             self.state.backup_to(&to.state_db()).context("state")?;
             names.push("state.db".to_owned());
-            backup::copy_folder(&self.folder.keys(), &to.keys())?;
-            for entry in fs::read_dir(to.keys())? {
-                names.push(format!("keys/{}", entry?.file_name().to_string_lossy()));
-            }
+            // After the state, and with its own position raised to the state's or above: the follower's
+            // records begin after the state's.
+            self.registry.settle().context("registry")?;
+            backup::copy_database(&self.folder.registry_db(), &to.registry_db())?;
+            names.push("registry.db".to_owned());
         }
-        // Copy the registry after the state, so that every agent in the state is also registered.
-        backup::copy_database(&self.folder.registry_db(), &to.registry_db())?;
-        names.push("registry.db".to_owned());
+        backup::copy_folder(&self.folder.keys(), &to.keys())?;
+        for entry in fs::read_dir(to.keys())? {
+            names.push(format!("keys/{}", entry?.file_name().to_string_lossy()));
+        }
         Ok(names)
     }
 }

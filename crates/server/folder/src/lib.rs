@@ -8,9 +8,11 @@ pub mod backup;
 pub mod clock;
 mod followers;
 mod layout;
+mod tail;
 mod upkeep;
 
 pub use clock::FolderClock;
 pub use followers::{ServerFiles, follower_folder};
 pub use layout::{DataFolder, expect_no_server, is_there};
+pub use tail::apply_tail;
 pub use upkeep::Upkeep;

@@ -27,9 +27,9 @@ use crate::types::IssuedKeyPair;
 use crate::{RegistryError, files};
 
 /// Key of the authority.
-const KEY_FILE: &str = "ca.key";
+pub(crate) const KEY_FILE: &str = "ca.key";
 /// Certificate of the authority.
-const CERT_FILE: &str = "ca.pem";
+pub(crate) const CERT_FILE: &str = "ca.pem";
 /// Bytes of a certificate's serial number.
 const SERIAL_BYTES: usize = 16;
 

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use sha2::{Digest as _, Sha256};
+
 use crate::RegistryError;
 
 /// Mode of a file that holds a key.
@@ -32,6 +34,17 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<String>, RegistryError>
         return Err(failed(path, &why));
     }
     read(path)
+}
+
+/// Returns the SHA-256 of files, one that is missing counts as empty; hexadecimal.
+pub(crate) fn digest(folder: &Path, names: &[&str]) -> Result<String, RegistryError> {
+    let mut sum = Sha256::new();
+    for name in names {
+        let text = read(&folder.join(name))?.unwrap_or_default();
+        sum.update((text.len() as u64).to_le_bytes());
+        sum.update(text);
+    }
+    Ok(hex::encode(sum.finalize()))
 }
 
 /// Writes a key file through a temporary one, so that it is never incomplete.

@@ -289,7 +289,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc;
 
-    use control::{ControlStore, WriteContext};
+    use control::WriteContext;
     use env::clock::ManualClock;
     use env::random::SeededRandom;
 

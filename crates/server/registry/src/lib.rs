@@ -241,6 +241,7 @@ impl Registry {
             );
             registry.replace_token_keys(&WriteContext::server())?;
         }
+        registry.note_keys()?;
         registry.inner.store.setting_or(REVOCATIONS_GUARDED, "1")?;
         registry.end_tokens_of_another_time()?;
         registry.name_rules_beyond_limits()?;
@@ -253,7 +254,9 @@ impl Registry {
     /// Returns an error if the store fails; what was not written is still in memory.
     pub fn close(&self) -> Result<(), RegistryError> {
         self.flush()?;
-        self.inner.store.log_reports()?;
+        if self.failure().is_none() {
+            self.inner.store.log_reports()?;
+        }
         Ok(self.inner.store.checkpoint()?)
     }
 
@@ -261,6 +264,15 @@ impl Registry {
     /// removed agent, before its number can be used again, and must not call the registry.
     pub fn when_removed(&self, tell: impl Fn(AgentId) + Send + Sync + 'static) {
         self.inner.removed.write().push(Box::new(tell));
+    }
+
+    /// Makes every decision durable in the database, up to the end of the log, and stores that position:
+    /// a copy of the database has every record up to there.
+    ///
+    /// # Errors
+    /// Returns an error if the store fails.
+    pub fn settle(&self) -> Result<(), RegistryError> {
+        Ok(self.inner.store.floor().map(drop)?)
     }
 
     /// Returns the failure because of which the registry accepts no decision until the server is

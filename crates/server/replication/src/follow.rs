@@ -14,13 +14,14 @@ mod folder;
 mod marker;
 mod seed;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use control::{ControlStore, KEYS_SETTING};
 use reqwest::{Method, Response};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use crate::protocol::HEADER_PERSISTED;
+use crate::protocol::{HEADER_PERSISTED, HEADER_VERSION, VERSION};
 use crate::seed_source::Part;
 use crate::wire::{Decoder, Frame};
 use client::{Client, RequestFailure};
@@ -39,8 +40,6 @@ const PIECES_WAITING: usize = 64;
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 /// Longest delay.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Interval between copies of the registry, which is not in the journal.
-const REGISTRY_EVERY: Duration = Duration::from_mins(1);
 
 /// The server to follow and the folder to follow into. The caller has claimed the folder.
 pub struct FollowOptions {
@@ -71,7 +70,7 @@ pub async fn follow(
         show: options.show,
         once: options.once,
         copy: None,
-        registry_at: None,
+        begin_again: false,
     };
     let ended = tokio::select! {
         ended = following.run() => ended,
@@ -88,7 +87,8 @@ pub async fn follow(
 
 /// Returns the folder's marker, or creates one if the folder is new or restored.
 fn adopt(options: &FollowOptions) -> Result<Marker, FollowError> {
-    let FollowerFolder { path, journal, state_db, restored_marker, .. } = &options.folder;
+    let FollowerFolder { path, journal, state_db, registry_db, restored_marker, .. } =
+        &options.folder;
     let known = Marker::load(path)?;
     let restored = restored_marker.exists() && state_db.exists();
     if known.is_none() && !restored && (state_db.exists() || journal.exists()) {
@@ -97,7 +97,12 @@ fn adopt(options: &FollowOptions) -> Result<Marker, FollowError> {
     let from = &options.server.from;
     let mut marker = match known {
         Some(marker) => marker,
-        None => Marker { seeded: restored, ..Marker::new(from, &options.host)? },
+        None => {
+            // A backup of this version has every decision up to its position.
+            let decisions = restored && ControlStore::position_of(registry_db)?.is_some();
+            let version = if decisions { VERSION } else { 0 };
+            Marker { seeded: restored, version, ..Marker::new(from, &options.host)? }
+        }
     };
     marker.from.clone_from(from);
     marker.store(path)?;
@@ -116,7 +121,9 @@ struct Following {
     show: Box<dyn Fn(&str) + Send + Sync>,
     once: bool,
     copy: Option<Copy>,
-    registry_at: Option<Instant>,
+    /// The copies are of an older version, and the server sends decisions as records: they are fetched
+    /// again.
+    begin_again: bool,
 }
 
 impl Following {
@@ -158,6 +165,7 @@ impl Following {
         ];
         query.extend(crc.as_deref().map(|crc| ("last", crc)));
         let answer = self.client.send_checked(Method::GET, "/journal/follow", &query).await?;
+        self.expect_version(&answer)?;
         let goal = header(&answer, HEADER_PERSISTED)?;
         let (name, server) = (&self.marker.name, self.client.name());
         (self.show)(&format!("following {server} as {name} from record {from}"));
@@ -165,33 +173,69 @@ impl Following {
         self.take_all(pieces, goal).await
     }
 
-    /// Fetches the seed of a new folder, opens the copy and refreshes the registry when due.
+    /// Compares the server's version with that of the copies.
+    fn expect_version(&mut self, answer: &Response) -> Result<(), RequestFailure> {
+        if self.marker.version == VERSION {
+            return Ok(());
+        }
+        if answer.headers().contains_key(HEADER_VERSION) {
+            self.begin_again = true;
+            let why = "it sends decisions as records now, which the copies here do not have";
+            return Err(RequestFailure::Lost(why.into()));
+        }
+        warn!(
+            server = self.client.name(),
+            "an older version: what is decided there comes here once it is upgraded"
+        );
+        Ok(())
+    }
+
+    /// Fetches the seed of a new folder, and opens the copy.
     async fn prepare(&mut self) -> Result<(), RequestFailure> {
-        let path = self.folder.path.clone();
-        if !self.marker.seeded {
+        if !self.marker.seeded || self.begin_again {
             (self.show)(&format!("copying state and registry of {}", self.client.name()));
-            seed::wipe(&self.folder)?;
-            seed::fetch(&self.client, &self.marker.name, Part::All, &path).await?;
-            self.marker.seeded = true;
-            self.marker.store(&path)?;
-            self.registry_at = Some(Instant::now());
+            if let Some(copy) = self.copy.take() {
+                copy.close().await?;
+            }
+            self.fetch_all().await?;
         }
         if self.copy.is_none() {
             let folder = self.folder.clone();
             let opened = tokio::task::spawn_blocking(move || Copy::open(&folder)).await;
             self.copy = Some(opened.map_err(FollowError::from)??);
         }
-        self.refresh_registry().await
+        Ok(())
     }
 
-    async fn refresh_registry(&mut self) -> Result<(), RequestFailure> {
-        if self.registry_at.is_some_and(|at| at.elapsed() < REGISTRY_EVERY) {
+    /// Fetches everything. An earlier copy is kept until the new one is here.
+    async fn fetch_all(&mut self) -> Result<(), RequestFailure> {
+        let (folder, mut marker) = (self.folder.clone(), self.marker.clone());
+        let name = marker.name.clone();
+        let answered = seed::fetch(&self.client, &name, Part::All, &folder.path, || {
+            marker.seeded = false;
+            marker.store(&folder.path)?;
+            seed::wipe(&folder)
+        });
+        self.marker.version = answered.await?;
+        self.marker.keys = ControlStore::setting_of(&self.folder.registry_db, KEYS_SETTING)
+            .map_err(FollowError::from)?;
+        self.marker.seeded = true;
+        self.begin_again = false;
+        Ok(self.marker.store(&self.folder.path)?)
+    }
+
+    /// Fetches the server's keys again if they have changed there.
+    async fn refresh_keys(&mut self) -> Result<(), RequestFailure> {
+        let keys = ControlStore::setting_of(&self.folder.registry_db, KEYS_SETTING)
+            .map_err(FollowError::from)?;
+        if keys.is_none() || keys == self.marker.keys {
             return Ok(());
         }
-        let path = self.folder.path.clone();
-        seed::fetch(&self.client, &self.marker.name, Part::Registry, &path).await?;
-        self.registry_at = Some(Instant::now());
-        Ok(())
+        let path = &self.folder.path;
+        seed::fetch(&self.client, &self.marker.name, Part::Keys, path, || Ok(())).await?;
+        info!("the server's keys have changed: fetched again");
+        self.marker.keys = keys;
+        Ok(self.marker.store(path)?)
     }
 
     /// Receives records until the connection ends.
@@ -216,7 +260,6 @@ impl Following {
             if let Some(why) = broken {
                 return Err(RequestFailure::Lost(why));
             }
-            self.refresh_registry().await?;
         }
         Err(RequestFailure::Lost("the server closed the connection".into()))
     }
@@ -239,6 +282,7 @@ impl Following {
         debug!(position, "acknowledged");
         if copy.is_due() {
             copy.apply().await?;
+            self.refresh_keys().await?;
         }
         Ok(position)
     }

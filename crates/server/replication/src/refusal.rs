@@ -11,6 +11,10 @@ pub enum FollowerRefusal {
     #[error("{0:?} is no name for a follower: use 1 to 48 letters, digits, - and _")]
     Name(String),
     #[error(
+        "this follower is of an older version, which does not know decisions as records: upgrade it first"
+    )]
+    Version,
+    #[error(
         "the server's store is {here}, the follower's is {there}: it follows another server, or this \
          one was restored or promoted; follow into a new folder"
     )]

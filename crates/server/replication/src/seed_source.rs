@@ -11,8 +11,8 @@ pub(crate) const SCRATCH_PREFIX: &str = "seed-";
 pub enum Part {
     /// Everything that a new follower needs.
     All,
-    /// The registry: its content is not in the journal.
-    Registry,
+    /// The keys: files, which are not in the journal.
+    Keys,
 }
 
 /// Makes consistent copies of a server's files while they are in use.

@@ -13,7 +13,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::followers::{FollowRequest, Shipping};
-use crate::protocol::{HEADER_PERSISTED, HEADER_STORE, is_follower_name};
+use crate::protocol::{HEADER_PERSISTED, HEADER_STORE, HEADER_VERSION, VERSION, is_follower_name};
 use crate::refusal::FollowerRefusal;
 use crate::seed_source::Part;
 use crate::stream::{records, seed};
@@ -38,6 +38,7 @@ impl IntoResponse for FollowerRefusal {
     fn into_response(self) -> Response {
         let (status, error) = match &self {
             Self::Name(_) | Self::NotSent(_) => (StatusCode::BAD_REQUEST, "invalid"),
+            Self::Version => (StatusCode::CONFLICT, "follower_version"),
             Self::StoreDiffers { .. } => (StatusCode::CONFLICT, "store_differs"),
             Self::Behind { .. } => (StatusCode::CONFLICT, "server_behind"),
             Self::Diverged(_) => (StatusCode::CONFLICT, "history_diverged"),
@@ -65,7 +66,18 @@ async fn guard(State(shipping): State<Shipping>, request: Request, next: Next) -
     if shipping.is_stopped() {
         return FollowerRefusal::Busy("the server is stopping".into()).into_response();
     }
+    let path = request.uri().path();
+    let follows = path == "/journal/follow" || path == "/journal/follow/seed";
+    if follows && !shows_version(request.headers()) {
+        return FollowerRefusal::Version.into_response();
+    }
     next.run(request).await
+}
+
+/// Returns true if a follower knows this version of the protocol.
+fn shows_version(headers: &HeaderMap) -> bool {
+    let shown = headers.get(HEADER_VERSION).and_then(|value| value.to_str().ok());
+    shown.and_then(|text| text.parse::<u32>().ok()).is_some_and(|shown| shown >= VERSION)
 }
 
 /// Compares digests, so that the time it takes reveals nothing. The file is read for each request:
@@ -116,6 +128,7 @@ async fn follow(
             (header::CONTENT_TYPE.as_str(), "application/octet-stream".to_owned()),
             (HEADER_PERSISTED, persisted.to_string()),
             (HEADER_STORE, own.0.store.clone()),
+            (HEADER_VERSION, VERSION.to_string()),
         ];
         Ok((headers, body).into_response())
     })
@@ -151,7 +164,7 @@ async fn begin_seed(
 ) -> Result<Response, FollowerRefusal> {
     blocking(move || {
         let part = match begin.part.as_deref() {
-            Some("registry") => Part::Registry,
+            Some("keys") => Part::Keys,
             _ => Part::All,
         };
         if part == Part::All {
@@ -160,7 +173,9 @@ async fn begin_seed(
             return Err(FollowerRefusal::Name(begin.follower));
         }
         let body = axum::body::Body::new(seed(&shipping, &begin.follower, part)?);
-        Ok(([(HEADER_STORE, shipping.0.store.clone())], body).into_response())
+        let headers =
+            [(HEADER_STORE, shipping.0.store.clone()), (HEADER_VERSION, VERSION.to_string())];
+        Ok((headers, body).into_response())
     })
     .await
 }

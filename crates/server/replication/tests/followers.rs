@@ -100,7 +100,19 @@ impl Primary {
         path: &str,
         token: Option<&str>,
     ) -> (StatusCode, Body) {
+        self.send_as("2", method, path, token).await
+    }
+
+    /// Sends a request as a follower of a version of the protocol.
+    async fn send_as(
+        &self,
+        version: &str,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+    ) -> (StatusCode, Body) {
         let mut request = Request::builder().method(method).uri(path);
+        request = request.header("x-holdfast-follow", version);
         request = match token {
             Some(token) => request.header("authorization", format!("Bearer {token}")),
             None => request.extension(LocalFollower),
@@ -217,6 +229,21 @@ async fn request_without_a_valid_token_is_rejected() {
     let (status, _) =
         primary.send_request_to_primary("GET", "/journal/followers", Some(TOKEN)).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED, "no token, nobody");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn follower_of_an_older_version_is_refused() {
+    let primary = primary(u64::MAX);
+    for (method, path) in
+        [("GET", primary.follow(1, "")), ("POST", "/journal/follow/seed?follower=f".into())]
+    {
+        for version in ["1", "", "x"] {
+            let (status, _) = primary.send_as(version, method, &path, Some(TOKEN)).await;
+            assert_eq!(status, StatusCode::CONFLICT, "{path} as {version:?}");
+        }
+        let (status, _) = primary.send_as("3", method, &path, Some(TOKEN)).await;
+        assert_eq!(status, StatusCode::OK, "a newer one knows what it needs");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

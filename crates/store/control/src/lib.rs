@@ -36,7 +36,7 @@ pub use command::{
     Command, CommandCounts, CommandKind, CommandOutcome, CommandRow, NewCommand, OpenCommand,
     OutcomeFilter, OutcomeRow, OutcomeState,
 };
-pub use db::{ControlStore, RegistryFailure};
+pub use db::{ControlStore, KEYS_SETTING, RegistryFailure};
 pub use error::{ControlError, ControlResult};
 pub use query::{
     AgentColumn, AgentCondition, AgentPage, AgentQuery, CompareOp, DistinctPage, Sort,

@@ -390,7 +390,7 @@ fn revocation_covers_tokens_issued_before_a_clock_set_back() {
 
 #[test]
 fn clock_years_ahead_leaves_no_valid_token_and_no_lockout() {
-    let fixture = fixture();
+    let fixture = common::fixture_unlogged();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let user = login(&fixture, "admin", PASSWORD).unwrap();
     let now_s = (common::START_US / 1_000_000) as i64;

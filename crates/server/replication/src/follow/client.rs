@@ -10,6 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::error::FollowError;
+use crate::protocol::{HEADER_VERSION, VERSION};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Silence after which a connection is considered dead: a stream sends something every second.
@@ -119,7 +120,7 @@ impl Client {
             RequestFailure::Refused(FollowError::Address { from: self.from.clone(), cause })
         })?;
         url.query_pairs_mut().extend_pairs(query);
-        let request = self.http.request(method, url);
+        let request = self.http.request(method, url).header(HEADER_VERSION, VERSION);
         Ok(match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,

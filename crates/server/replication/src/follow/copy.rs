@@ -1,10 +1,12 @@
 //! The folder that follows: its journal stores every record at the server's position, and its state
-//! applies them in larger steps so that the journal can be trimmed.
+//! and registry apply them in larger steps so that the journal can be trimmed.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use commit::CommitOptions;
+use commit::{CommitOptions, JournalLog};
+use control::ControlStore;
 use journal::{AppendError, Durability, Journal, Options};
 use state::{StateOptions, StateStore};
 use tracing::info;
@@ -21,6 +23,7 @@ const APPLY_EVERY: Duration = Duration::from_secs(30);
 pub(super) struct Copy {
     journal: Journal,
     state: Arc<StateStore>,
+    registry_db: PathBuf,
     last: LastRecord,
     unapplied_bytes: u64,
     applied_at: Instant,
@@ -54,6 +57,7 @@ impl Copy {
         Ok(Self {
             journal,
             state: Arc::new(state),
+            registry_db: folder.registry_db.clone(),
             last,
             unapplied_bytes: 0,
             applied_at: Instant::now(),
@@ -93,10 +97,11 @@ impl Copy {
             || (self.unapplied_bytes > 0 && self.applied_at.elapsed() >= APPLY_EVERY)
     }
 
-    /// Applies the journal's records, makes a checkpoint of the state and trims the journal.
+    /// Applies the journal's records to state and registry, durably, and trims the journal.
     pub(super) async fn apply(&mut self) -> Result<(), FollowError> {
         let (journal, state) = (self.journal.clone(), self.state.clone());
-        tokio::task::spawn_blocking(move || apply(&journal, &state)).await??;
+        let registry_db = self.registry_db.clone();
+        tokio::task::spawn_blocking(move || apply(&journal, &state, &registry_db)).await??;
         (self.unapplied_bytes, self.applied_at) = (0, Instant::now());
         Ok(())
     }
@@ -110,14 +115,16 @@ impl Copy {
     }
 }
 
-fn apply(journal: &Journal, state: &StateStore) -> Result<(), FollowError> {
+fn apply(journal: &Journal, state: &StateStore, registry_db: &Path) -> Result<(), FollowError> {
+    // The registry first: a record is trimmed once the state has it.
+    let decisions = ControlStore::catch_up(registry_db, &JournalLog(journal.clone()))?;
     let report =
         commit::catch_up(journal, state, &CommitOptions::default()).map_err(FollowError::Apply)?;
     let position = state.checkpoint()?;
     // The record at the position itself stays: it links the journal to the state.
     journal.trim(position.0)?;
     if report.records > 0 {
-        info!(records = report.records, to = report.to.0, "applied");
+        info!(records = report.records, decisions, to = report.to.0, "applied");
     }
     Ok(())
 }
@@ -136,7 +143,7 @@ fn crc_at(journal: &Journal, position: u64) -> Result<Option<u32>, FollowError> 
 /// are compared with what it reported. Blocks.
 pub(super) fn promote(folder: &FollowerFolder) -> Result<u64, FollowError> {
     let copy = Copy::open(folder)?;
-    apply(&copy.journal, &copy.state)?;
+    apply(&copy.journal, &copy.state, &copy.registry_db)?;
     let position = copy.last.position;
     copy.journal.close()?;
     drop(copy.state);

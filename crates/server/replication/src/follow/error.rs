@@ -4,12 +4,16 @@ use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use control::ControlError;
 use thiserror::Error;
 
 /// A permanent failure of following. The text names the remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FollowError {
+    /// Decisions cannot be applied: a newer server made them, or the registry's file fails.
+    #[error("{0}")]
+    Registry(#[from] ControlError),
     /// The server's address is not a URL.
     #[error("--from {from}")]
     Address {

@@ -23,6 +23,12 @@ pub struct Marker {
     /// The copies of the server's files are complete. Until then everything in the folder is fetched
     /// again.
     pub seeded: bool,
+    /// Version of the protocol by which they were fetched: below the present one, they lack decisions.
+    #[serde(default)]
+    pub version: u32,
+    /// The setting `keys` of the server when its keys were last fetched.
+    #[serde(default)]
+    pub keys: Option<String>,
 }
 
 impl Marker {
@@ -38,7 +44,8 @@ impl Marker {
             .take(HOST_BYTES_MAX)
             .collect();
         let number = SystemRandom.next_u64().map_err(FollowError::Random)? as u32;
-        Ok(Self { name: format!("{host}-{number:08x}"), from: from.into(), seeded: false })
+        let name = format!("{host}-{number:08x}");
+        Ok(Self { name, from: from.into(), seeded: false, version: 0, keys: None })
     }
 
     /// Loads the marker of a folder; `None` if it does not follow.

@@ -11,6 +11,7 @@ use reqwest::Method;
 use super::client::{Client, RequestFailure, lost};
 use super::error::FollowError;
 use super::folder::FollowerFolder;
+use crate::protocol::HEADER_VERSION;
 use crate::seed_source::Part;
 use crate::wire::{Decoder, Frame};
 
@@ -29,21 +30,25 @@ fn is_expected(name: &str) -> bool {
     }
 }
 
-/// Fetches a part into `folder`; each file is written atomically.
+/// Fetches a part into `folder`; each file is written atomically. `before_publishing` is called when all
+/// files are here, before any gets its final name. Returns the version of the server's protocol.
 pub(super) async fn fetch(
     client: &Client,
     follower: &str,
     part: Part,
     folder: &Path,
-) -> Result<(), RequestFailure> {
+    before_publishing: impl FnOnce() -> Result<(), FollowError>,
+) -> Result<u32, RequestFailure> {
     let incoming = folder.join(INCOMING);
     clear(&incoming)?;
     let name = match part {
         Part::All => "all",
-        Part::Registry => "registry",
+        Part::Keys => "keys",
     };
     let query = [("follower", follower), ("part", name)];
     let mut answer = client.send_checked(Method::POST, "/journal/follow/seed", &query).await?;
+    let version = answer.headers().get(HEADER_VERSION).and_then(|value| value.to_str().ok());
+    let version = version.and_then(|text| text.parse().ok()).unwrap_or(1);
     let mut decoder = Decoder::default();
     let mut receiver = Receiver::new(&incoming)?;
     while let Some(chunk) = answer.chunk().await.map_err(lost)? {
@@ -52,7 +57,9 @@ pub(super) async fn fetch(
             decoder.next_frame().map_err(|e| RequestFailure::Lost(e.to_string()))?
         {
             if receiver.accept_frame(frame)? == Received::All {
-                return Ok(receiver.publish_files(folder)?);
+                before_publishing()?;
+                receiver.publish_files(folder)?;
+                return Ok(version);
             }
         }
     }
@@ -177,9 +184,9 @@ impl Receiver {
     }
 }
 
-/// Removes what an unfinished seed left, so that it can be fetched again.
+/// Removes an earlier copy, which the one in `incoming/` replaces.
 pub(super) fn wipe(folder: &FollowerFolder) -> Result<(), FollowError> {
-    for dir in [&folder.path.join(INCOMING), &folder.keys, &folder.journal] {
+    for dir in [&folder.keys, &folder.journal] {
         clear(dir)?;
     }
     for base in [&folder.state_db, &folder.registry_db] {

@@ -13,6 +13,8 @@ use crate::log::{OWN, RowLog};
 use crate::{ControlError, ControlResult, schema};
 use sqlite::Reader;
 
+/// Name of the setting that changes whenever a file of the folder `keys` has changed.
+pub const KEYS_SETTING: &str = "keys";
 /// Records applied in one transaction.
 const RECORDS_PER_TRANSACTION: usize = 4_096;
 /// Their bytes.
@@ -88,6 +90,16 @@ impl ControlStore {
             conn.execute("DELETE FROM progress", [])?;
         }
         Ok(())
+    }
+
+    /// Returns a setting of a database that may belong to a follower.
+    ///
+    /// # Errors
+    /// Returns an error if the database cannot be read.
+    pub fn setting_of(path: &Path, name: &str) -> ControlResult<Option<String>> {
+        let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let sql = "SELECT value FROM setting WHERE name = ?1";
+        Ok(conn.query_row(sql, [name], |row| row.get(0)).optional()?)
     }
 
     /// Returns the position of the last record whose rows a database has; `None` if none were ever

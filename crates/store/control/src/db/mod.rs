@@ -30,6 +30,7 @@ use crate::{AgentQuery, ControlImage, ControlResult};
 
 pub use connections::ControlStore;
 pub use failures::RegistryFailure;
+pub use logged::KEYS_SETTING;
 use sqlite::Reader;
 
 impl ControlStore {
