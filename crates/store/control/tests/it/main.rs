@@ -11,5 +11,6 @@
 
 mod checkpoints;
 mod faults;
+mod log;
 mod promises;
 mod versions;
