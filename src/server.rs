@@ -236,7 +236,6 @@ fn open_stores(
     }
     let options = StateOptions {
         readers: config.db.readers,
-        clock: clock.clone(),
         wal_bytes_max: config.db.wal_mib * 1024 * 1024,
         ..StateOptions::default()
     };

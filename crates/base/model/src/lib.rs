@@ -47,8 +47,8 @@ pub use package::{PackageBody, PackageDocument};
 pub use path::{ItemKey, KeyRef};
 pub use permitted::Permitted;
 pub use record::{
-    AgentEvent, AgentReport, AgentSubject, Applied, Overlay, Record, ReportKind, SessionRecord,
-    SkipReason, Skipped, Write,
+    AgentEvent, AgentReport, AgentSubject, Applied, Overlay, Record, ReportKind, RetentionEvent,
+    SessionRecord, SkipReason, Skipped, Write,
 };
 pub use traits::{Baseline, BaselineItem, ChangeBatch, Op, Sink, SinkOutcome};
 pub use transient::TransientBody;

@@ -142,6 +142,17 @@ pub struct AgentReport {
     pub body: Vec<u8>,
 }
 
+/// The coverage event of a retention run, as of one of its parts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetentionEvent {
+    /// Id, the same for all parts of the run.
+    pub id: String,
+    /// Time of the run, microseconds since the epoch.
+    pub at_us: u64,
+    /// An [`crate::EventBody`] as JSON: everything that the run has dropped up to this part.
+    pub body: Vec<u8>,
+}
+
 /// One record of the journal.
 #[expect(clippy::large_enum_variant, reason = "nearly every record is a session")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,6 +187,17 @@ pub enum Record {
     /// The rows of `registry.db` that decisions changed, as the registry encodes them. The state
     /// passes them by. Since version 4.
     RegistryRows(Vec<u8>),
+    /// One part of a retention run: events, expired tombstones and empty datasets are deleted.
+    /// Since version 4.
+    Retain {
+        /// Number of the last event that is deleted, with all before it; 0 for none.
+        through: u64,
+        /// Tombstones of removals before this time are deleted, the oldest first, up to a fixed
+        /// number for each part; microseconds since the epoch.
+        tombstones_before_us: u64,
+        /// The event that reports the run; `None` if the part deletes no events.
+        event: Option<RetentionEvent>,
+    },
 }
 
 impl Record {
@@ -188,7 +210,7 @@ impl Record {
     pub fn encode(&self) -> Vec<u8> {
         let version = match self {
             Self::Session(session) => session.writes.iter().map(Write::since).max().unwrap_or(1),
-            Self::RegistryRows(_) => 4,
+            Self::RegistryRows(_) | Self::Retain { .. } => 4,
             Self::Report(_) => 3,
             Self::AgentEvents { .. } => 2,
             _ => 1,
@@ -231,9 +253,10 @@ impl Record {
         match self {
             Self::Session(s) => s.agent,
             Self::AgentRemoved { agent, .. } | Self::Report(AgentReport { agent, .. }) => *agent,
-            Self::ServerEvent { .. } | Self::AgentEvents { .. } | Self::RegistryRows(_) => {
-                AgentId::SERVER
-            }
+            Self::ServerEvent { .. }
+            | Self::AgentEvents { .. }
+            | Self::RegistryRows(_)
+            | Self::Retain { .. } => AgentId::SERVER,
         }
     }
 }
@@ -342,7 +365,11 @@ mod tests {
         let sessions = [session(Vec::new()), session(vec![raise])];
         assert_eq!(sessions.map(|record| record.encode()[0]), [1, 3]);
         let rows = Record::RegistryRows(vec![1]);
-        assert_eq!([&old, &new, &report, &rows].map(|record| record.encode()[0]), [1, 2, 3, 4]);
+        let event = RetentionEvent { id: "c".into(), at_us: 1, body: b"{}".to_vec() };
+        let retain = Record::Retain { through: 1, tombstones_before_us: 2, event: Some(event) };
+        let all = [&old, &new, &report, &rows, &retain];
+        assert_eq!(all.map(|record| record.encode()[0]), [1, 2, 3, 4, 4]);
+        assert_eq!(Record::decode(&retain.encode()), Ok(retain));
         assert_eq!(Record::decode(&new.encode()), Ok(new));
         assert_eq!(Record::decode(&report.encode()).as_ref(), Ok(&report));
         assert_eq!(Record::registry_rows(&rows.encode()), Ok(Some(vec![1])));

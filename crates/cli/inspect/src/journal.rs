@@ -189,6 +189,11 @@ fn describe(position: u64, bytes: &[u8]) -> Value {
         Ok(Record::RegistryRows(_)) => json!({
             "position": position, "kind": "registry_rows", "bytes": bytes.len(),
         }),
+        Ok(Record::Retain { through, tombstones_before_us, event }) => json!({
+            "position": position, "kind": "retain", "through": through,
+            "tombstones_before": timestamp::micros(tombstones_before_us),
+            "event": event.map(|event| event.id), "bytes": bytes.len(),
+        }),
         Ok(Record::Report(report)) => json!({
             "position": position, "kind": "report", "report": format!("{:?}", report.kind).to_lowercase(),
             "agent": report.agent.to_string(),

@@ -7,7 +7,7 @@ use commit::Commit;
 use model::Record;
 use registry::Registry;
 use replication::Shipping;
-use state::{Retention, StateStore};
+use state::{Retained, Retention, StateStore};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -17,6 +17,8 @@ use crate::clock::FolderClock;
 const TICK_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which old events are dropped.
 const RETAIN_EVERY: Duration = Duration::from_hours(1);
+/// Time to wait for records to be applied before a retention run is skipped.
+const BARRIER_TIME_MAX: Duration = Duration::from_secs(10);
 
 pub struct Upkeep {
     pub registry: Registry,
@@ -78,17 +80,24 @@ impl Upkeep {
         }
     }
 
-    /// Drops events that are past their retention. The state records the drop as an event.
+    /// Deletes what is past its retention. Each part of the run is a record of the journal.
     async fn retain(self: Arc<Self>) {
+        // A part of an earlier run may wait for disk space. This run must not count its events.
+        let applied = tokio::time::timeout(BARRIER_TIME_MAX, self.commit.barrier()).await;
+        if !matches!(applied, Ok(Ok(_))) {
+            warn!("retention skipped: records wait to be applied");
+            return;
+        }
         let now_us = self.registry.guarded_us();
-        let own = self.clone();
-        let dropped =
-            tokio::task::spawn_blocking(move || own.state.retain(&own.retention, now_us)).await;
-        match dropped {
+        let run = move || -> anyhow::Result<Retained> {
+            let submit = |part| Ok(self.commit.submit_blocking(part)?.applied);
+            self.state.retain(&self.retention, now_us, submit)
+        };
+        match tokio::task::spawn_blocking(run).await {
             Ok(Ok(retained)) if retained.events > 0 => {
                 info!(events = retained.events, bytes = retained.bytes, "past their retention");
             }
-            Ok(Err(e)) => error!("retention: {e}"),
+            Ok(Err(e)) => error!("retention: {e:#}"),
             _ => {}
         }
     }

@@ -1,11 +1,13 @@
 //! Replay when a commit is opened, and journals that are rejected.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use env::files::SimDisk;
 use journal::{Durability, Journal, Options};
 use model::{Position, Record};
-use state::{ChangeQuery, EventKind, Reader};
+use state::{ChangeQuery, EventKind, Reader, Retention};
 
 use super::{
     DataFolder, Open, copy_folder, copy_state, event_ids, eventually, one, open, small_segments,
@@ -158,6 +160,41 @@ async fn lost_state_is_rebuilt_from_a_complete_journal() {
     assert_eq!(event_ids(&again.state), names(100));
 }
 
+/// Returns the number of each event, by its id.
+fn event_numbers(state_db: &Path) -> BTreeMap<String, i64> {
+    let db = rusqlite::Connection::open(state_db).unwrap();
+    let mut select = db.prepare("SELECT id, number FROM event").unwrap();
+    let rows = select.query_map([], |r| Ok((r.get(0)?, r.get(1)?))).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+/// After a power cut the state is that of the last checkpoint.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replay_after_a_retention_gives_the_same_event_numbers() {
+    let place = DataFolder::new();
+    let first = place.open();
+    submit(&first, 0, 20).await;
+    first.commit.checkpoint().unwrap();
+    let image = DataFolder::new();
+    copy_state(&place.state(), &image.state());
+    let policy = Retention { event_bytes_max: 0, ..Retention::default() };
+    let submit_part = |part| {
+        let commit = &first.commit;
+        let done = tokio::task::block_in_place(|| commit.submit_blocking(part))?;
+        Ok::<_, Box<dyn std::error::Error>>(done.applied)
+    };
+    let retained = first.state.retain(&policy, 2, submit_part).unwrap();
+    assert_eq!(retained.events, 20);
+    submit(&first, 20, 40).await;
+    let numbers = event_numbers(&place.state());
+    assert_eq!(numbers.len(), 21, "the run's own event and those after it");
+    drop(first);
+    copy_folder(&place.journal(), &image.journal());
+    let again = image.open();
+    assert_eq!(again.report.from, Position(20));
+    assert_eq!(event_numbers(&image.state()), numbers);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damaged_journal_segment_fails_open_with_its_file_name() {
     let place = DataFolder::new();
@@ -212,7 +249,11 @@ async fn undecodable_record_is_quarantined_and_the_rest_applied() {
     assert!(ids[2].starts_with("quarantine-") && ids[2].ends_with("-2"), "{ids:?}");
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..ChangeQuery::default() };
     let told = again.state.changes(&Reader::server(), &query).unwrap().items;
-    assert!(String::from_utf8_lossy(&told[0].body).contains("not a record"));
+    let body = String::from_utf8_lossy(&told[0].body).into_owned();
+    assert!(body.contains("record 2 of agent 000 was set aside"), "{body}");
+    let db = rusqlite::Connection::open(place.state()).unwrap();
+    let reason: String = db.query_row("SELECT reason FROM quarantine", [], |r| r.get(0)).unwrap();
+    assert!(reason.contains("not a record"), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -55,7 +55,7 @@ impl From<rusqlite::Error> for Stop {
 pub(super) struct Applier<'c> {
     pub(super) db: &'c Connection,
     pub(super) kept: TransactionCache,
-    run: Statements<'c>,
+    pub(super) run: Statements<'c>,
 }
 
 impl<'c> Applier<'c> {
@@ -131,6 +131,10 @@ impl<'c> Applier<'c> {
             Record::Report(report) => self.report(report),
             // `registry.db` applies them, and stores its own position.
             Record::RegistryRows(_) => Ok(Applied::default()),
+            Record::Retain { through, tombstones_before_us, event } => {
+                let changed = self.retain(*through, *tombstones_before_us, event.as_ref())?;
+                Ok(Applied { changed, ..Applied::default() })
+            }
         }
     }
 

@@ -14,7 +14,7 @@ const WRITER_STATEMENTS: usize = 64;
 /// Page cache of each reader, KiB.
 const READER_CACHE_KIB: i64 = 8 * 1024;
 /// Statements that each reader keeps prepared.
-const READER_STATEMENTS: usize = 32;
+const READER_STATEMENTS: usize = 48;
 /// Time that another process may lock the file before a write is refused.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(1);
 

@@ -43,16 +43,17 @@ impl EventTime {
     }
 }
 
-/// Returns the time at which the server received a record, microseconds since the epoch.
-pub(super) fn received_us(record: &Record) -> u64 {
+/// Returns the time at which the server received a record, microseconds since the epoch; `None` if
+/// the record has none.
+pub(super) fn received_us(record: &Record) -> Option<u64> {
     match record {
-        Record::Session(session) => session.received_at_us,
-        // It makes no event.
-        Record::RegistryRows(_) => 0,
+        Record::Session(session) => Some(session.received_at_us),
+        Record::RegistryRows(_) => None,
+        Record::Retain { event, .. } => event.as_ref().map(|event| event.at_us),
         Record::AgentRemoved { at_us, .. }
         | Record::ServerEvent { at_us, .. }
         | Record::AgentEvents { at_us, .. }
-        | Record::Report(AgentReport { at_us, .. }) => *at_us,
+        | Record::Report(AgentReport { at_us, .. }) => Some(*at_us),
     }
 }
 

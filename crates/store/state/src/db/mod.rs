@@ -37,7 +37,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use env::clock::{Clock, SystemClock};
 use env::random::{Random, SystemRandom};
 use model::{AgentId, Applied, Dataset, Position, Record};
 use parking_lot::Mutex;
@@ -62,8 +61,6 @@ pub struct StateOptions {
     pub readers: usize,
     /// Source of a new store's name.
     pub random: Arc<dyn Random>,
-    /// Clock for the time at which undecodable bytes are set aside.
-    pub clock: Arc<dyn Clock>,
     /// Size of the write-ahead log above which a checkpoint is due, bytes.
     pub wal_bytes_max: u64,
 }
@@ -73,7 +70,6 @@ impl Default for StateOptions {
         Self {
             readers: crate::limits::READERS,
             random: Arc::new(SystemRandom),
-            clock: Arc::new(SystemClock::new()),
             wal_bytes_max: crate::limits::WAL_BYTES_MAX,
         }
     }
@@ -91,7 +87,6 @@ impl fmt::Debug for StateOptions {
 pub struct StateStore {
     file: PathBuf,
     store_id: String,
-    clock: Arc<dyn Clock>,
     writer: Mutex<Connection>,
     /// Copies the write-ahead log into the database without holding the writer.
     checkpointer: Mutex<Connection>,
@@ -135,7 +130,6 @@ impl StateStore {
         Ok(Self {
             file: file.to_owned(),
             store_id,
-            clock: options.clock,
             writer: Mutex::new(writer),
             checkpointer: Mutex::new(checkpointer),
             readers,
@@ -285,11 +279,10 @@ impl StateStore {
         bytes: &[u8],
         reason: &str,
     ) -> Result<(), StateError> {
-        let now_us = self.clock.guarded_us();
         let written = self.write("set a record aside", |applier| {
             if position > applier.applied() {
                 applier
-                    .set_aside(position, AgentId::SERVER, now_us, bytes, reason)
+                    .set_aside(position, AgentId::SERVER, None, bytes, reason)
                     .map_err(Failure::Database)?;
                 applier.advance(position);
             }

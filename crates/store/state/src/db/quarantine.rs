@@ -1,7 +1,11 @@
 //! Records that cannot be applied.
+//!
+//! Every copy of the state writes the same event for such a record. The event therefore has neither
+//! a clock's time nor the text of an error, and its bytes are the same in every version of the
+//! program. The row in `quarantine` has the reason.
 
 use model::{AgentId, Coverage, CoverageKind, EventBody, Position};
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use super::apply::Applier;
 use super::event_time::EventTime;
@@ -12,15 +16,20 @@ const QUARANTINE_ROWS_MAX: u32 = 1_000;
 pub(super) const QUARANTINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 impl Applier<'_> {
-    /// Stores a record that cannot be applied, and adds a coverage event.
+    /// Stores a record that cannot be applied, and adds a coverage event. If the record has no time,
+    /// both get that of the newest event.
     pub(super) fn set_aside(
         &mut self,
         position: Position,
         agent: AgentId,
-        at_us: u64,
+        at_us: Option<u64>,
         bytes: &[u8],
         reason: &str,
     ) -> rusqlite::Result<()> {
+        let at_us = match at_us {
+            Some(at_us) => at_us,
+            None => self.newest_received_us()?,
+        };
         self.db
             .prepare_cached("INSERT OR REPLACE INTO quarantine VALUES (?1, ?2, ?3, ?4, ?5)")?
             .execute(params![position.0 as i64, agent.0, at_us as i64, reason, bytes])?;
@@ -46,7 +55,7 @@ impl Applier<'_> {
             to_us: at_us,
             found: None,
             lasting: None,
-            detail: format!("record {position} of agent {agent} was set aside: {reason}"),
+            detail: format!("record {position} of agent {agent} was set aside"),
         });
         // Positions start again after a restore, but then the store has another name.
         let store: String = self
@@ -55,5 +64,16 @@ impl Applier<'_> {
             .query_row([], |row| row.get(0))?;
         let id = format!("quarantine-{store}-{position}");
         self.event(AgentId::SERVER, &id, EventTime::of_server(at_us), &event.to_json()).map(|_| ())
+    }
+
+    /// Returns the time at which the newest event was received, microseconds since the epoch; 0 if
+    /// there is none.
+    fn newest_received_us(&self) -> rusqlite::Result<u64> {
+        let received: Option<i64> = self
+            .db
+            .prepare_cached("SELECT received_us FROM event ORDER BY number DESC LIMIT 1")?
+            .query_row([], |row| row.get(0))
+            .optional()?;
+        Ok(received.unwrap_or_default() as u64)
     }
 }

@@ -1,11 +1,10 @@
-//! Events that the server makes, about itself and about agents.
+//! Events that the server makes about agents.
 
-use model::{AgentEvent, AgentId, EventBody};
+use model::AgentEvent;
 
 use super::apply::{Applier, Stop};
 use super::event_time::EventTime;
 use super::gaps::ABSENCE;
-use super::transaction_cache::TransactionCache;
 use crate::query::EventKind;
 use columns::EventColumns;
 
@@ -27,20 +26,5 @@ impl Applier<'_> {
             }
         }
         Ok(changed)
-    }
-
-    /// Appends an event of the server itself.
-    pub(super) fn server_event(
-        &mut self,
-        id: &str,
-        at_us: u64,
-        event: &EventBody,
-    ) -> rusqlite::Result<()> {
-        self.event(AgentId::SERVER, id, EventTime::of_server(at_us), &event.to_json()).map(|_| ())
-    }
-
-    /// Returns the rows kept in memory, for retention to update.
-    pub(super) fn cached_rows(&mut self) -> &mut TransactionCache {
-        &mut self.kept
     }
 }

@@ -203,6 +203,15 @@ impl TransactionCache {
         self.progress.save(db)
     }
 
+    /// Writes changed collections back and forgets collections and datasets, so that statements may
+    /// change or delete their rows.
+    pub(super) fn release_collections(&mut self, db: &Connection) -> rusqlite::Result<()> {
+        self.save_collections(db)?;
+        self.collections.clear();
+        self.datasets.clear();
+        Ok(())
+    }
+
     fn save_agents(&mut self, db: &Connection) -> rusqlite::Result<()> {
         for (number, (before, now)) in &mut self.agents {
             if before == now {

@@ -1,5 +1,6 @@
 //! The limits on the number of datasets.
 
+use crate::promises;
 use model::limits::TOMBSTONE_SECONDS;
 use model::{
     AgentId, Applied, Dataset, Incarnation, Overlay, Position, Record, SessionRecord, SkipReason,
@@ -22,6 +23,11 @@ impl Store {
         let file = dir.path().join("state.db");
         let state = StateStore::open(&file, StateOptions::default()).unwrap();
         Self { state, position: 0, _dir: dir }
+    }
+
+    fn retain(&mut self, now_us: u64) {
+        promises::retain(&self.state, Retention::default(), now_us);
+        self.position = self.state.applied().unwrap().0;
     }
 
     fn apply(&mut self, agent: u32, writes: Vec<Write>) -> Applied {
@@ -90,14 +96,11 @@ fn retention_frees_the_datasets_that_hold_nothing() {
     let all = (0..AGENT_DATASETS_MAX).map(|n| put(&format!("set-{n}"), "a")).collect();
     store.apply(1, all);
     store.apply(1, vec![delete("set-3", "a"), Write::Clean { dataset: Dataset::new("set-4") }]);
-    let retain = |store: &Store, now_us| {
-        store.state.retain(&Retention::default(), now_us).unwrap();
-    };
-    retain(&store, NOW_US);
+    store.retain(NOW_US);
     let more = vec![put("new-1", "a"), put("new-2", "a")];
     let refused = [(1, SkipReason::Index)];
     assert_eq!(skipped(&store.apply(1, more.clone())), refused, "a tombstone keeps its dataset");
-    retain(&store, NOW_US + (TOMBSTONE_SECONDS + 1) * 1_000_000);
+    store.retain(NOW_US + (TOMBSTONE_SECONDS + 1) * 1_000_000);
     assert_eq!(skipped(&store.apply(1, more)), []);
     assert_eq!(store.datasets() as u64, AGENT_DATASETS_MAX);
 }

@@ -14,4 +14,5 @@ mod file;
 mod fleet;
 mod model;
 mod promises;
+mod replicas;
 mod wal_size;

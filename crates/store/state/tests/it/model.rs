@@ -23,7 +23,7 @@ fn open(file: &Path) -> StateStore {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+pub(crate) enum Step {
     Session {
         agent: u32,
         life: u64,
@@ -47,7 +47,7 @@ enum Step {
 }
 
 #[derive(Debug, Clone)]
-enum Small {
+pub(crate) enum Small {
     Upsert { file: u8, version: u64, size: u64 },
     Delete { file: u8, version: u64 },
     Clean,
@@ -284,7 +284,7 @@ fn timed(agent: u32) -> bool {
     agent == 2
 }
 
-fn record(step: &Step, at: u64) -> Option<Record> {
+pub(crate) fn record(step: &Step, at: u64) -> Option<Record> {
     match step {
         Step::Session { agent, life, writes } => {
             let writes = writes.iter().map(|w| w.write(at)).collect();
@@ -317,7 +317,7 @@ fn small() -> impl Strategy<Value = Small> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(crate) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (1..4u32, 0..3u64, prop::collection::vec(small(), 0..8))
             .prop_map(|(agent, life, writes)| Step::Session { agent, life, writes }),

@@ -16,7 +16,7 @@ use crate::query::{
     ArrivalQuery, ChangeQuery, Comparison, Condition, DocumentField, DocumentQuery, EventKind,
     FleetQuery, PathMatch, Retention, SortDirection,
 };
-use crate::{Reader, StateStore};
+use crate::{Reader, StateError, StateStore};
 use model::Permitted;
 use records::{caused, document, event, removal, session, session_of_life};
 
@@ -163,7 +163,8 @@ fn endings(store: &StateStore, n: u64) {
     apply(store, session(51, at(n, 11), vec![removal(&format!("/t/{n}"), 1)]));
     let policy = Retention { event_bytes_max: 0, ..Retention::default() };
     let later = at(n, 20) + TOMBSTONE_SECONDS * 1_000_000;
-    let retained = store.retain(&policy, later).unwrap();
+    let submit = |part| Ok::<_, StateError>(apply(store, part));
+    let retained = store.retain(&policy, later, submit).unwrap();
     assert!(retained.events >= many && retained.tombstones > 0, "{retained:?}");
     let (agent, incarnation) = (AgentId(n as u32), Incarnation(2));
     apply(store, Record::AgentRemoved { agent, incarnation, at_us: at(n, 30) });

@@ -9,7 +9,7 @@ use model::{
     ItemKey, Kind, Observation, ProcessInfo, Write,
 };
 
-use super::{apply, open};
+use super::{apply, open, retain};
 use records::{event, session};
 use state::limits::PREFIX_CANDIDATES_MAX;
 use state::{ChangeQuery, EventKind, PathMatch, Reader, Retention, StateError, StateStore};
@@ -169,7 +169,7 @@ fn retention_drops_old_events_and_adds_coverage_event() {
         apply(&store, session(1, day * DAY_US, vec![one]));
     }
     let policy = Retention { age_us_max: 3 * DAY_US, ..Retention::default() };
-    let retained = store.retain(&policy, 10 * DAY_US).unwrap();
+    let retained = retain(&store, policy, 10 * DAY_US);
     assert_eq!(retained.events, 6);
     let id = retained.coverage.clone().unwrap();
     assert_eq!(ids(&store, &all()), ["d-10", "d-9", "d-8", "d-7", id.as_str()]);
@@ -183,7 +183,7 @@ fn retention_drops_old_events_and_adds_coverage_event() {
     let coverage = body.holdfast.coverage.unwrap();
     assert_eq!((coverage.from_us, coverage.to_us), (DAY_US, 6 * DAY_US));
     assert!(coverage.detail.starts_with("6 events"), "{}", coverage.detail);
-    let again = store.retain(&policy, 10 * DAY_US).unwrap();
+    let again = retain(&store, policy, 10 * DAY_US);
     assert_eq!(again, state::Retained::default(), "what is left stays");
 }
 
@@ -198,7 +198,7 @@ fn size_retention_drops_oldest_events_first() {
     let before = store.counts(&Reader::server()).unwrap();
     let each = before.event_bytes / before.events;
     let policy = Retention { event_bytes_max: each * 100, ..Retention::default() };
-    let retained = store.retain(&policy, 2).unwrap();
+    let retained = retain(&store, policy, 2);
     let counts = store.counts(&Reader::server()).unwrap();
     assert_eq!(retained.events + counts.events, many + 1);
     assert!(counts.event_bytes <= each * 101 + 1024, "{}", counts.event_bytes);

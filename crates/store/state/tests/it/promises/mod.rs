@@ -10,7 +10,10 @@ mod records;
 use std::ops::Deref;
 
 use model::{AgentId, Applied, Dataset, FileDocument, Position, Record};
-use state::{DocumentQuery, Reader, StateOptions, StateStore, StoredDocument, limits};
+use state::{
+    DocumentQuery, Reader, Retained, Retention, StateError, StateOptions, StateStore,
+    StoredDocument, limits,
+};
 use tempfile::TempDir;
 
 /// An empty store in a temporary folder.
@@ -41,6 +44,12 @@ pub(crate) fn apply(store: &StateStore, record: Record) -> Applied {
     assert_eq!(applied.len(), 1);
     assert_eq!(store.applied().unwrap(), next);
     applied.remove(0)
+}
+
+/// Runs a retention at a time, microseconds since the epoch.
+pub(crate) fn retain(store: &StateStore, policy: Retention, now_us: u64) -> Retained {
+    let submit = |part| Ok::<_, StateError>(apply(store, part));
+    store.retain(&policy, now_us, submit).unwrap()
 }
 
 /// Returns the paths of an agent's documents, in the order of a query without conditions.

@@ -135,9 +135,9 @@ pub(crate) fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptio
     assert!(registry.startup(AgentId(1), &debian) && registry.keepalive(AgentId(1), &debian));
     assert!(registry.startup(AgentId(2), &fedora) && registry.keepalive(AgentId(2), &fedora));
     assert!(registry.goodbye(AgentId(2)));
-    let state_options = StateOptions { clock: Arc::clone(&shared), ..StateOptions::default() };
-    let state: Arc<StateStore> =
-        Arc::new(StateStore::open(&folder.path().join("state.db"), state_options).unwrap());
+    let state_db = folder.path().join("state.db");
+    let state = StateStore::open(&state_db, StateOptions::default()).unwrap();
+    let state: Arc<StateStore> = Arc::new(state);
     let (journal, _) = Journal::open(&folder.path().join("journal"), small_journal()).unwrap();
     let (commit, _) = Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
     let mut options = ApiOptions::new(shared);
