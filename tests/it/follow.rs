@@ -31,7 +31,7 @@ fn below(random: &SeededRandom, n: u64) -> u64 {
 }
 
 /// Writes a server's configuration in `base`; its data folder is `base/NAME`.
-fn configure(base: &Path, name: &str, api: &str) -> String {
+pub(crate) fn configure(base: &Path, name: &str, api: &str) -> String {
     let file = base.join(format!("{name}.toml"));
     let text = format!(
         "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nmax_request_per_minute = 0\n{api}[agents]\n\
@@ -42,7 +42,7 @@ fn configure(base: &Path, name: &str, api: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-fn start_server(base: &Path, name: &str) -> Running {
+pub(crate) fn start_server(base: &Path, name: &str) -> Running {
     let config = base.join(format!("{name}.toml"));
     let words = ["server", "--config", config.to_str().unwrap()];
     let server = Running::start(&words, &base.join(format!("{name}.log")));
@@ -51,7 +51,7 @@ fn start_server(base: &Path, name: &str) -> Running {
 }
 
 /// Registers agent 001. The test then sends that agent's requests over the socket.
-fn register(base: &Path, server: &Running) {
+pub(crate) fn register(base: &Path, server: &Running) {
     let config = base.join("agent.toml");
     fs::write(&config, format!("data = {:?}\n", base.join("agent"))).unwrap();
     let (code, token, error) = run(&["token", "--data", text(&base.join("first"))]);
@@ -62,11 +62,11 @@ fn register(base: &Path, server: &Running) {
     assert_eq!(code, 0, "{error}");
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn socket_of(data: &Path) -> String {
+pub(crate) fn socket_of(data: &Path) -> String {
     format!("unix:{}", text(&data.join("holdfast.sock")))
 }
 
@@ -83,13 +83,13 @@ fn start_follower(base: &Path) -> Running {
 }
 
 /// A client that sends an agent's requests to a server.
-struct Teller {
+pub(crate) struct Teller {
     runtime: tokio::runtime::Runtime,
     http: reqwest::Client,
 }
 
 impl Teller {
-    fn of(data: &Path) -> Self {
+    pub(crate) fn of(data: &Path) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let http = reqwest::Client::builder()
@@ -107,7 +107,7 @@ impl Teller {
     }
 
     /// Sends a report of one file. Returns true if it was acknowledged.
-    fn send_report(&self, n: u64) -> bool {
+    pub(crate) fn send_report(&self, n: u64) -> bool {
         let request = self
             .http
             .post("http://localhost/stateful")

@@ -24,6 +24,7 @@ mod common;
 mod contract;
 mod everyday;
 mod follow;
+mod follow_numbers;
 mod full_disk;
 mod grafana;
 mod groups;

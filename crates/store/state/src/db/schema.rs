@@ -11,8 +11,10 @@ pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
 /// Numbered migrations; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
-const STEPS: &[&str] =
-    &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6, STEP_7, STEP_8, STEP_9, STEP_10, STEP_11];
+const STEPS: &[&str] = &[
+    STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6, STEP_7, STEP_8, STEP_9, STEP_10, STEP_11,
+    STEP_12,
+];
 
 const STEP_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -216,6 +218,12 @@ CREATE INDEX candidate_event ON candidate (event_number);
 const STEP_11: &str = "
 ALTER TABLE document ADD COLUMN changes INTEGER NOT NULL DEFAULT 0;
 ";
+
+/// From this version on, every change comes from a record of the journal. The tables stay the same.
+const STEP_12: &str = "";
+
+/// Version from which on events have the same numbers in every copy of the state.
+pub(crate) const NUMBERED_BY_RECORDS: i64 = 12;
 
 /// Returns the newest version that this program knows.
 pub(crate) fn version() -> i64 {

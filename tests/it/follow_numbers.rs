@@ -1,0 +1,115 @@
+//! The numbers of events at a follower, with real processes: they are those of its server, also after
+//! the server's retention has run.
+
+use std::fs;
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use crate::common::{eventually, folder, run};
+use crate::follow::{Teller, configure, register, socket_of, start_server, text};
+
+/// Returns number, agent, id and body of every event.
+fn events(data: &Path) -> Vec<(i64, i64, String, Vec<u8>)> {
+    let db = Connection::open(data.join("state.db")).unwrap();
+    let mut select = db.prepare("SELECT number, agent, id, body FROM event").unwrap();
+    let rows = select.query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)));
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+fn set(data: &Path, sql: &str) {
+    Connection::open(data.join("state.db")).unwrap().execute_batch(sql).unwrap();
+}
+
+/// Follows into `second` until it has everything.
+fn follow_once(first: &Path, second: &Path) -> (i32, String) {
+    let from = socket_of(first);
+    let (code, _, error) =
+        run(&["journal", "follow", "--from", &from, "--to", text(second), "--once"]);
+    (code, error)
+}
+
+/// Waits until the server's retention has run.
+fn expect_retention(data: &Path) {
+    eventually("the retention has run", || {
+        let found = events(data).into_iter().filter(|(_, _, id, _)| id.starts_with("retention-"));
+        if found.count() == 1 { Ok(()) } else { Err("no event of it".to_owned()) }
+    });
+}
+
+fn send_reports(server: &Path, from: u64, to: u64) {
+    let teller = Teller::of(server);
+    (from..to).for_each(|n| assert!(teller.send_report(n)));
+}
+
+#[test]
+fn follower_has_the_servers_event_numbers_after_retention() {
+    let base = folder("follow-numbers");
+    configure(&base, "first", "plain_http = true\n");
+    let (first, second) = (base.join("first"), base.join("second"));
+    let server = start_server(&base, "first");
+    register(&base, &server);
+    send_reports(&first, 1, 20);
+    assert_eq!(follow_once(&first, &second).0, 0);
+    assert_eq!(server.stop(), 0);
+    // A power cut later loses what is not in this copy, as the checkpoint at the stop was the last.
+    fs::copy(first.join("state.db"), base.join("state.db")).unwrap();
+
+    // The first retention after a start deletes what seems to be very old.
+    set(&first, "UPDATE event SET received_us = 1 WHERE number <= 10");
+    let server = start_server(&base, "first");
+    expect_retention(&first);
+    send_reports(&first, 20, 40);
+    assert_eq!(follow_once(&first, &second).0, 0);
+    server.kill();
+    let numbered = events(&first);
+    assert_eq!(numbered.len(), 39 - 10 + 1, "the run's event is one of them");
+    assert_eq!(events(&second), numbered);
+
+    for suffix in ["-wal", "-shm"] {
+        let _ = fs::remove_file(first.join(format!("state.db{suffix}")));
+    }
+    fs::copy(base.join("state.db"), first.join("state.db")).unwrap();
+    let server = start_server(&base, "first");
+    assert_eq!(events(&first), numbered, "the replay gives the same numbers");
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn follower_of_an_older_version_must_follow_into_a_new_folder() {
+    let base = folder("follow-older");
+    configure(&base, "first", "plain_http = true\n");
+    let (first, second, saved) = (base.join("first"), base.join("second"), base.join("saved"));
+    let server = start_server(&base, "first");
+    register(&base, &server);
+    send_reports(&first, 1, 10);
+    assert_eq!(follow_once(&first, &second).0, 0);
+    // The version before it numbered events apart from the journal.
+    set(&second, "PRAGMA user_version = 11");
+    let (code, error) = follow_once(&first, &second);
+    assert_eq!(code, 2, "{error}");
+    assert!(
+        error.contains("of an older version") && error.contains("into a new folder"),
+        "{error}"
+    );
+
+    let (code, _, error) = run(&["backup", "--data", text(&first), "--to", text(&saved)]);
+    assert_eq!(code, 0, "{error}");
+    set(&saved, "PRAGMA user_version = 11");
+    let restored = base.join("restored");
+    let (code, _, error) = run(&["restore", "--from", text(&saved), "--data", text(&restored)]);
+    assert_eq!(code, 0, "{error}");
+    let (code, error) = follow_once(&first, &restored);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("of an older version"), "{error}");
+    assert_eq!(follow_once(&first, &base.join("new")).0, 0);
+    assert_eq!(server.stop(), 0);
+
+    let (code, out, error) = run(&["journal", "promote", text(&second)]);
+    assert_eq!(code, 0, "a folder that is refused can be promoted: {error}");
+    assert!(out.contains("every record up to "), "{out}");
+    configure(&base, "second", "plain_http = true\n");
+    let server = start_server(&base, "second");
+    assert_eq!(events(&second).len(), 9);
+    assert_eq!(server.stop(), 0);
+}
