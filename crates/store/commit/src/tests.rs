@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use journal::{Journal, Options};
-use model::{AgentId, Dataset, EventBody, Incarnation, Overlay, Record, SessionRecord, Write};
+use model::{
+    AgentId, Dataset, EventBody, Incarnation, Overlay, Record, RetentionEvent, SessionRecord, Write,
+};
 use state::{ChangeQuery, Reader, StateOptions, StateStore};
 use tempfile::TempDir;
 
@@ -138,6 +140,10 @@ fn encoded_records_match_the_format_document() {
     let removed =
         Record::AgentRemoved { agent: AgentId(7), incarnation: Incarnation(300), at_us: 1 };
     assert_eq!(removed.encode(), [1, 1, 7, 0xac, 2, 1]);
+    let event = RetentionEvent { id: "r".into(), at_us: 3, body: b"{}".to_vec() };
+    let retain = |event| Record::Retain { through: 300, tombstones_before_us: 2, event };
+    assert_eq!(retain(None).encode(), [4, 6, 0xac, 2, 2, 0]);
+    assert_eq!(retain(Some(event)).encode(), b"\x04\x06\xac\x02\x02\x01\x01r\x03\x02{}");
     let overlay =
         Overlay { agent_name: "w".into(), groups: vec!["g".into()], ..Overlay::default() };
     let record = Record::Session(SessionRecord {

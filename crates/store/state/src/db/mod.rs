@@ -109,12 +109,13 @@ impl StateStore {
     /// Returns an error if it cannot be read, is not a state database, or was written by a newer
     /// version.
     pub fn open(file: &Path, options: StateOptions) -> Result<Self, StateError> {
+        let StateOptions { readers, random, wal_bytes_max } = options;
         env::files::drop_cached_pages(file);
-        let mut writer = open_writer(file, options.wal_bytes_max)?;
+        let mut writer = open_writer(file, wal_bytes_max)?;
         let new = schema::migrate(&mut writer, file)?;
         let store_id = match stored_id(&writer)? {
             Some(id) => id,
-            None => draw_id(&writer, file, &*options.random)?,
+            None => draw_id(&writer, file, &*random)?,
         };
         if new {
             // A new store's name must survive a power cut before it is sent to any agent.
@@ -124,9 +125,9 @@ impl StateStore {
             wal::truncate_left_behind(&writer)?;
         }
         let applied = Progress::load(&writer).context("read the state's position")?.applied;
-        let checkpointer = open_writer(file, options.wal_bytes_max)?;
-        let readers = ReaderPool::open(options.readers, || open_reader(file))
-            .context("open state.db for queries")?;
+        let checkpointer = open_writer(file, wal_bytes_max)?;
+        let readers =
+            ReaderPool::open(readers, || open_reader(file)).context("open state.db for queries")?;
         Ok(Self {
             file: file.to_owned(),
             store_id,
@@ -135,7 +136,7 @@ impl StateStore {
             readers,
             applied: AtomicU64::new(applied),
             persisted: AtomicU64::new(0),
-            wal_bytes_max: options.wal_bytes_max,
+            wal_bytes_max,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use model::limits::TOMBSTONE_SECONDS;
-use model::{ChangeKind, Position, Record};
+use model::{ChangeKind, Dataset, Position, Record, Write};
 use proptest::prelude::*;
 use rusqlite::Connection;
 use state::limits::RETAIN_CHUNK_ROWS;
@@ -173,6 +173,8 @@ fn part_that_deletes_nothing_adds_no_event() {
 #[derive(Debug, Clone)]
 enum Action {
     Record(Step),
+    /// A session that cannot be applied.
+    Unfit,
     /// The server deletes events above a size, and tombstones of up to this time before the newest
     /// session.
     Retain {
@@ -184,6 +186,7 @@ enum Action {
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         12 => step().prop_map(Action::Record),
+        1 => Just(Action::Unfit),
         2 => (0..4_000u64, 0..5u64)
             .prop_map(|(event_bytes_max, back_us)| Action::Retain { event_bytes_max, back_us }),
     ]
@@ -202,7 +205,16 @@ proptest! {
         for action in actions {
             let now_us = server.log.len() as u64 + 1;
             match action {
-                Action::Record(step) => record(&step, now_us).into_iter().for_each(|r| server.apply(r)),
+                Action::Record(step) => {
+                    if let Some(record) = record(&step, now_us) {
+                        server.apply(record);
+                    }
+                }
+                Action::Unfit => {
+                    let dataset = Dataset::new("");
+                    let writes = vec![document("/kept", now_us, |_| ()), Write::Clean { dataset }];
+                    server.apply(session(1, now_us, writes));
+                }
                 Action::Retain { event_bytes_max, back_us } => {
                     let policy = Retention { event_bytes_max, ..Retention::default() };
                     let past_us = now_us.saturating_sub(back_us);
