@@ -187,10 +187,10 @@ pub enum Record {
     /// The rows of `registry.db` that decisions changed, as the registry encodes them. The state
     /// passes them by. Since version 4.
     RegistryRows(Vec<u8>),
-    /// One part of a retention run: events, expired tombstones and empty datasets are deleted.
-    /// Since version 4.
+    /// One part of a retention run. It deletes events or, if `through` is 0, expired tombstones and
+    /// empty datasets. Since version 4.
     Retain {
-        /// Number of the last event that is deleted, with all before it; 0 for none.
+        /// Number of the last event that is deleted, with all before it.
         through: u64,
         /// Tombstones of removals before this time are deleted, the oldest first, up to a fixed
         /// number for each part; microseconds since the epoch.

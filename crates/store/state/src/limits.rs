@@ -29,8 +29,8 @@ pub const SESSIONS_KEPT: usize = 32;
 pub const EVENT_AGE_DAYS: u64 = 400;
 /// Default size of the event bodies that are kept, bytes: 20 GB.
 pub const EVENT_BYTES_MAX: u64 = 20_000_000_000;
-/// Most events, and most tombstones, that one part of a retention run deletes. The limit of
-/// tombstones is fixed, because a replay must delete what was deleted before.
+/// Most events or tombstones that one part of a retention run deletes. The limit of tombstones is
+/// fixed, because a replay must delete what was deleted before.
 pub const RETAIN_CHUNK_ROWS: usize = 5_000;
 /// Default size of the write-ahead log above which a checkpoint is due, bytes.
 pub const WAL_BYTES_MAX: u64 = 128 * 1024 * 1024;

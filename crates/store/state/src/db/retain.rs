@@ -81,14 +81,16 @@ impl Run<'_> {
     /// Returns the record of the next part; `None` if nothing is left to delete.
     fn next_part(&mut self, db: &Connection) -> Result<Option<Record>, StateError> {
         let through = self.pass_events(db).context(WHAT)?;
+        if through > 0 {
+            let event = Some(self.event(through));
+            let through = through as u64;
+            return Ok(Some(Record::Retain { through, tombstones_before_us: 0, event }));
+        }
         let tombstones_before_us = self.now_us.saturating_sub(TOMBSTONE_SECONDS * 1_000_000);
         let tombstones = expired_tombstones(db, tombstones_before_us).context(WHAT)?;
         self.retained.tombstones += tombstones;
-        if through == 0 && tombstones == 0 && !has_unused(db).context(WHAT)? {
-            return Ok(None);
-        }
-        let event = (through > 0).then(|| self.event(through));
-        Ok(Some(Record::Retain { through: through as u64, tombstones_before_us, event }))
+        let is_part = tombstones > 0 || has_unused(db).context(WHAT)?;
+        Ok(is_part.then_some(Record::Retain { through: 0, tombstones_before_us, event: None }))
     }
 
     /// Counts up to a chunk of events that exceed the policy, and returns the number of the last
@@ -180,19 +182,22 @@ impl Applier<'_> {
         tombstones_before_us: u64,
         event: Option<&RetentionEvent>,
     ) -> Result<u64, Stop> {
-        // The statements below read and change these rows.
-        self.kept.release_collections(self.db)?;
-        let events = self.delete_events(through as i64)?;
-        // Nothing is reported if a part that waited for disk space has deleted the same events.
-        if let Some(event) = event.filter(|_| events > 0) {
-            self.report_retention(event)?;
+        if through > 0 {
+            let events = self.delete_events(through as i64)?;
+            // Nothing is reported if a part that waited for disk space has deleted the same events.
+            if let Some(event) = event.filter(|_| events > 0) {
+                self.report_retention(event)?;
+            }
+            return Ok(events);
         }
+        // The statements below read and change rows that are kept in memory.
+        self.kept.release_collections(self.db)?;
         self.delete_tombstones(tombstones_before_us)?;
         // The limits on datasets count those that are in use.
         for unused in [UNUSED_COLLECTION, UNUSED_DATASET] {
             self.db.prepare_cached(&format!("DELETE {unused}"))?.execute([])?;
         }
-        Ok(events)
+        Ok(0)
     }
 
     /// Deletes the events up to a number, and what refers to them; returns how many there were.

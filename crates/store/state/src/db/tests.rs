@@ -113,6 +113,7 @@ fn counter_and_page_plans_scan_no_table() {
         "SELECT number, path FROM document WHERE collection = ?1 AND (path, number) > (?2, ?3)
          ORDER BY path, number LIMIT 5",
         "SELECT count(*) FROM document WHERE collection = ?1 AND ((path >= ?2 AND path < ?3))",
+        "SELECT collection, id FROM tombstone WHERE at_us < ?1 ORDER BY at_us, collection, id LIMIT 5",
         "SELECT found_us, number FROM event INDEXED BY event_kind WHERE kind = ?1
          AND found_us <= ?2 AND (found_us, number) < (?3, ?4)
          ORDER BY found_us DESC, number DESC LIMIT 5",
