@@ -65,6 +65,11 @@ fn follower_has_the_servers_event_numbers_after_retention() {
     let numbered = events(&first);
     assert_eq!(numbered.len(), 39 - 10 + 1, "the run's event is one of them");
     assert_eq!(events(&second), numbered);
+    let (code, out, error) = run(&["journal", "dump", text(&second.join("journal"))]);
+    assert_eq!(code, 0, "{error}");
+    let line = out.lines().find(|line| line.contains("retain")).unwrap_or_else(|| panic!("{out}"));
+    let dumped: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!((&dumped["kind"], &dumped["through"]), (&"retain".into(), &10.into()), "{line}");
 
     for suffix in ["-wal", "-shm"] {
         let _ = fs::remove_file(first.join(format!("state.db{suffix}")));
@@ -102,7 +107,14 @@ fn follower_of_an_older_version_must_follow_into_a_new_folder() {
     let (code, error) = follow_once(&first, &restored);
     assert_eq!(code, 2, "{error}");
     assert!(error.contains("of an older version"), "{error}");
-    assert_eq!(follow_once(&first, &base.join("new")).0, 0);
+    // A server of that version sends such a state too.
+    let new = base.join("new");
+    set(&first, "PRAGMA user_version = 11");
+    let (code, error) = follow_once(&first, &new);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("upgrade the server"), "{error}");
+    set(&first, "PRAGMA user_version = 12");
+    assert_eq!(follow_once(&first, &new).0, 0, "the copies are fetched again");
     assert_eq!(server.stop(), 0);
 
     let (code, out, error) = run(&["journal", "promote", text(&second)]);
