@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${SECONDS_EACH:-60}
-targets=${TARGETS:-segment damage session record frames notices messages series_codec series_readers series_query}
+targets=${TARGETS:-segment damage session record registry_rows frames notices messages series_codec series_readers series_query}
 host=$(rustc -vV | sed -n 's/^host: //p')
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
+use serde_json::Value;
 
 use crate::common::{eventually, folder, run};
 use crate::follow::{Teller, configure, register, socket_of, start_server, text};
@@ -68,7 +69,7 @@ fn follower_has_the_servers_event_numbers_after_retention() {
     let (code, out, error) = run(&["journal", "dump", text(&second.join("journal"))]);
     assert_eq!(code, 0, "{error}");
     let line = out.lines().find(|line| line.contains("retain")).unwrap_or_else(|| panic!("{out}"));
-    let dumped: serde_json::Value = serde_json::from_str(line).unwrap();
+    let dumped: Value = serde_json::from_str(line).unwrap();
     assert_eq!((&dumped["kind"], &dumped["through"]), (&"retain".into(), &10.into()), "{line}");
 
     for suffix in ["-wal", "-shm"] {
@@ -81,47 +82,30 @@ fn follower_has_the_servers_event_numbers_after_retention() {
 }
 
 #[test]
-fn follower_of_an_older_version_must_follow_into_a_new_folder() {
+fn follower_of_an_older_version_begins_again_when_its_server_sends_decisions() {
     let base = folder("follow-older");
     configure(&base, "first", "plain_http = true\n");
-    let (first, second, saved) = (base.join("first"), base.join("second"), base.join("saved"));
+    let (first, second) = (base.join("first"), base.join("second"));
     let server = start_server(&base, "first");
     register(&base, &server);
     send_reports(&first, 1, 10);
     assert_eq!(follow_once(&first, &second).0, 0);
-    // The version before it numbered events apart from the journal.
-    set(&second, "PRAGMA user_version = 11");
-    let (code, error) = follow_once(&first, &second);
-    assert_eq!(code, 2, "{error}");
+    // The version before it numbered events apart from the journal, and had no decisions.
+    let marker = second.join("following");
+    let mut json: Value = serde_json::from_slice(&fs::read(&marker).unwrap()).unwrap();
+    json.as_object_mut().unwrap().remove("version");
+    fs::write(&marker, json.to_string()).unwrap();
+    set(&second, "UPDATE event SET number = number + 100");
+    let from = socket_of(&first);
+    let follow = ["journal", "follow", "--from", &from, "--to", text(&second), "--once"];
+    let (code, out, error) = run(&follow);
+    assert_eq!(code, 0, "{error}");
     assert!(
-        error.contains("of an older version") && error.contains("into a new folder"),
-        "{error}"
+        out.contains("copying state and registry") && error.contains("sends decisions"),
+        "{out}"
     );
-
-    let (code, _, error) = run(&["backup", "--data", text(&first), "--to", text(&saved)]);
-    assert_eq!(code, 0, "{error}");
-    set(&saved, "PRAGMA user_version = 11");
-    let restored = base.join("restored");
-    let (code, _, error) = run(&["restore", "--from", text(&saved), "--data", text(&restored)]);
-    assert_eq!(code, 0, "{error}");
-    let (code, error) = follow_once(&first, &restored);
-    assert_eq!(code, 2, "{error}");
-    assert!(error.contains("of an older version"), "{error}");
-    // A server of that version sends such a state too.
-    let new = base.join("new");
-    set(&first, "PRAGMA user_version = 11");
-    let (code, error) = follow_once(&first, &new);
-    assert_eq!(code, 2, "{error}");
-    assert!(error.contains("upgrade the server"), "{error}");
-    set(&first, "PRAGMA user_version = 12");
-    assert_eq!(follow_once(&first, &new).0, 0, "the copies are fetched again");
-    assert_eq!(server.stop(), 0);
-
-    let (code, out, error) = run(&["journal", "promote", text(&second)]);
-    assert_eq!(code, 0, "a folder that is refused can be promoted: {error}");
-    assert!(out.contains("every record up to "), "{out}");
-    configure(&base, "second", "plain_http = true\n");
-    let server = start_server(&base, "second");
-    assert_eq!(events(&second).len(), 9);
+    assert_eq!(events(&second), events(&first));
+    let (code, out, error) = run(&follow);
+    assert!(code == 0 && !out.contains("copying state"), "once only: {out}{error}");
     assert_eq!(server.stop(), 0);
 }

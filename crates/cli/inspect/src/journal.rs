@@ -186,8 +186,10 @@ fn describe(position: u64, bytes: &[u8]) -> Value {
             "position": position, "kind": "agent_events", "events": events.len(),
             "at": timestamp::micros(at_us), "bytes": bytes.len(),
         }),
-        Ok(Record::RegistryRows(_)) => json!({
-            "position": position, "kind": "registry_rows", "bytes": bytes.len(),
+        // Without the values, among which are password hashes and keys.
+        Ok(Record::RegistryRows(rows)) => json!({
+            "position": position, "kind": "registry_rows", "rows": control::log::describe(&rows),
+            "bytes": bytes.len(),
         }),
         Ok(Record::Retain { through, tombstones_before_us, event }) => json!({
             "position": position, "kind": "retain", "through": through,

@@ -1,6 +1,8 @@
 //! The log in which the rows of decisions are persisted before they are committed.
 
-use rows::{Own, OwnColumn};
+use std::collections::BTreeMap;
+
+use rows::{Own, OwnColumn, Rows};
 
 use crate::ControlResult;
 
@@ -49,4 +51,11 @@ pub enum RowLogError {
     Refused(String),
     /// The record may be in the log: only reading the log again, by a restart, can say so.
     Unknown(String),
+}
+
+/// Returns the number of rows of each table in a record, for people; empty if it cannot be decoded.
+pub fn describe(rows: &[u8]) -> BTreeMap<String, usize> {
+    let rows = Rows::decode(rows).unwrap_or_default();
+    let count = |t: &rows::TableRows| t.gone.len() + t.put.len() + t.set.len();
+    rows.tables.iter().map(|table| (table.table.clone(), count(table))).collect()
 }

@@ -510,3 +510,22 @@ fn floor_is_durable_and_covers_every_decision() {
     drop(open(&path, &log));
     assert_eq!(ControlStore::position_of(&path).unwrap(), Some(log.end()));
 }
+
+#[test]
+fn record_has_the_documented_bytes() {
+    let document = include_str!("../../../../../docs/format/registry-rows.md");
+    let example = document.split("```").nth(1).expect("an example");
+    let is_hex =
+        |word: &&str| word.len() % 2 == 0 && word.bytes().all(|b| b"0123456789abcdef".contains(&b));
+    let hex: String =
+        example.lines().flat_map(|line| line.split_whitespace().take_while(is_hex)).collect();
+    let folder = TempDir::new().unwrap();
+    let log = Arc::new(MemoryLog::default());
+    let store = open(&folder.path().join("registry.db"), &log);
+    store.create_group(&WriteContext::server(), "a", 5).unwrap();
+    let record = log.records.lock().last().unwrap().clone();
+    let made: String = record.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(made, hex);
+    let tables: Vec<_> = control::log::describe(&record).into_iter().collect();
+    assert_eq!(tables, [("agent_group".to_owned(), 1)]);
+}

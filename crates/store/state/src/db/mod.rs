@@ -190,22 +190,6 @@ impl StateStore {
         Ok(Position(applied as u64))
     }
 
-    /// Returns true if every change of a database came from a record, so that its events have the
-    /// same numbers as in every other copy. Before version 12, retention and quarantine numbered
-    /// events without a record. Another process may have the database open. Reads only.
-    ///
-    /// # Errors
-    /// Returns an error if it cannot be read.
-    pub fn peek_numbered_by_records(file: &Path) -> Result<bool, StateError> {
-        const WHAT: &str = "read the version of the state";
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
-        let db = Connection::open_with_flags(file, flags).context(WHAT)?;
-        db.busy_timeout(BUSY_WAIT).context(WHAT)?;
-        let version: i64 =
-            db.query_row("PRAGMA user_version", [], |row| row.get(0)).context(WHAT)?;
-        Ok(version >= schema::NUMBERED_BY_RECORDS)
-    }
-
     /// Prepares a state for a journal that ends at `end`, before what the state has applied: a
     /// restored copy for a new, empty journal (0), or the state next to a journal that lost its
     /// end. Positions continue from there, and the store draws a new name, so that every agent

@@ -222,9 +222,6 @@ ALTER TABLE document ADD COLUMN changes INTEGER NOT NULL DEFAULT 0;
 /// From this version on, every change comes from a record of the journal. The tables stay the same.
 const STEP_12: &str = "";
 
-/// Version from which on events have the same numbers in every copy of the state.
-pub(crate) const NUMBERED_BY_RECORDS: i64 = 12;
-
 /// Returns the newest version that this program knows.
 pub(crate) fn version() -> i64 {
     STEPS.len() as i64
