@@ -22,6 +22,7 @@ mod clock;
 mod clock_pause;
 mod common;
 mod contract;
+mod decisions;
 mod everyday;
 mod follow;
 mod follow_numbers;

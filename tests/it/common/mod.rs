@@ -306,12 +306,24 @@ impl Api {
 
     /// Sends a request with a body of this type. Returns the status and the text of the answer.
     pub(crate) fn send(&self, method: &str, path: &str, kind: &str, body: &str) -> (u16, String) {
+        self.try_send(method, path, kind, body).unwrap_or_else(|| panic!("no answer: {path}"))
+    }
+
+    /// Does the same as [`Api::send`]; returns `None` if there is no answer.
+    pub(crate) fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: &str,
+    ) -> Option<(u16, String)> {
         let url = format!("http://localhost{path}");
         let request = self.http.request(method.parse().unwrap(), url);
         let request = request.header("content-type", kind).body(body.to_owned());
         self.runtime.block_on(async {
-            let answer = request.send().await.unwrap();
-            (answer.status().as_u16(), answer.text().await.unwrap())
+            let answer = request.send().await.ok()?;
+            let status = answer.status().as_u16();
+            Some((status, answer.text().await.ok()?))
         })
     }
 
