@@ -258,7 +258,7 @@ fn open_stores(
         journal::OpenError::NewerVersion { .. } => anyhow::Error::new(e).context("journal"),
         e => anyhow::Error::new(e).context(format!(
             "journal; `holdfast journal verify {0}` says what is wrong, `holdfast journal repair \
-                 {0}` lets the state, which keeps what it has applied, go on without the rest",
+                 {0}` lets the state, which keeps what it has applied, go on without what is lost",
             folder.journal().display()
         )),
     })?;

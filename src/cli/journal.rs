@@ -23,8 +23,8 @@ pub(crate) enum JournalCommand {
         #[arg(long, default_value_t = 1000, value_parser = client::whole::<0, { u32::MAX }>)]
         limit: u32,
     },
-    /// Cut a damaged journal after its last intact record and print what is lost. The original
-    /// segments are kept next to it.
+    /// Repair a damaged journal: keep intact records at their positions, put placeholders at lost ones
+    /// and print which are lost. The damaged segments are kept next to it.
     Repair(JournalArgs),
     /// Keep a second data folder with every persisted record of a running server, at the same
     /// positions, and report its progress to the server.

@@ -433,6 +433,15 @@ fn journal_loses(place: &Folders, stops: u32, damage: impl Fn(&mut [u8])) {
     assert!(error.contains("journal repair"), "{error}");
     let (code, out, error) = run(&["journal", "repair", shown, "--json"]);
     assert_eq!(code, 1, "{out}{error}");
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    // Records follow the damaged first session: they stay, and the state had applied it.
+    let inside = stops == 0;
+    assert_eq!(
+        (report["cut"] == false, report["lost"] == serde_json::json!(["1"])),
+        (inside, inside),
+        "{out}"
+    );
+    assert_eq!(report["agents_compared"], !inside, "{out}");
     let (code, out, error) = run(&["journal", "repair", shown]);
     assert_eq!(code, 0, "nothing is left to repair: {out}{error}");
 

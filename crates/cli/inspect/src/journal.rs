@@ -1,6 +1,6 @@
 //! `holdfast journal verify`, `stat`, `dump` and `repair`, whether or not a server has the journal open.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -83,9 +83,10 @@ pub fn dump(args: &JournalArgs, from: u64, limit: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs `holdfast journal repair`. Returns false if records were cut off or the state was ahead of
-/// the journal. A state that is ahead keeps its content: it continues at the new end of the journal
-/// under a new store name, so that every agent is compared with it.
+/// Runs `holdfast journal repair`. Returns false if there was damage or the state was ahead of the
+/// journal. A state that is ahead, or that had not applied a lost record, keeps its content and
+/// continues under a new store name, so that every agent is compared with it. It sets a placeholder of a
+/// lost record aside with a coverage event, as any record that cannot be decoded.
 pub fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     let applied = applied_by_state(&args.dir)?;
     expect_journal(&args.dir, applied)?;
@@ -99,21 +100,40 @@ pub fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     let seen = applied.map_or(0, |applied| applied.0).max(registry.unwrap_or_default());
     let report = journal::repair(&args.dir, seen)?;
     let ahead = applied.is_some_and(|a| a.0 > report.last_position);
-    if ahead {
+    let lost_unapplied: Vec<_> = (report.lost.iter())
+        .filter_map(|lost| {
+            let first = applied.map_or(0, |applied| applied.0) + 1;
+            (*lost.end() >= first).then(|| first.max(*lost.start())..=*lost.end())
+        })
+        .collect();
+    let mut compared = false;
+    if let Some(applied) = applied
+        && (report.cut || ahead || !lost_unapplied.is_empty())
+    {
         let state = DataFolder::new(&folder).state_db();
-        StateStore::prepare_restored(&state, Position(report.last_position))?;
+        let end = Position(report.last_position.min(applied.0));
+        StateStore::prepare_restored(&state, end)?;
+        compared = true;
     }
     let registry_ahead = registry.is_some_and(|registry| registry > report.last_position);
     if registry_ahead {
         ControlStore::forget_position(&DataFolder::new(&folder).registry_db())?;
     }
+    let ranges = |all: &[RangeInclusive<u64>]| -> Vec<String> {
+        let one = |range: &RangeInclusive<u64>| match (*range.start(), *range.end()) {
+            (first, last) if first == last => first.to_string(),
+            (first, last) => format!("{first}-{last}"),
+        };
+        all.iter().map(one).collect()
+    };
     let damage = report.damage.as_ref().map(ToString::to_string);
     let untouched = damage.is_none() && !ahead && !registry_ahead;
     service::report(
         args.json,
-        &json!({"damage": damage, "last_position": report.last_position,
-            "set_aside": report.set_aside, "consumers_lowered": report.consumers_lowered,
-            "applied_by_state": applied, "state_goes_on_without": ahead}),
+        &json!({"damage": damage, "lost": ranges(&report.lost), "cut": report.cut,
+            "last_position": report.last_position, "set_aside": report.set_aside,
+            "consumers_lowered": report.consumers_lowered, "applied_by_state": applied,
+            "lost_unapplied": ranges(&lost_unapplied), "agents_compared": compared}),
     );
     Ok(untouched)
 }

@@ -14,7 +14,7 @@ pub struct Damage {
     pub position: u64,
     /// The kind of damage.
     pub what: String,
-    /// Minimum number of records at or after the damage, which a repair that cuts here would lose.
+    /// Minimum number of records at or after the damage, which cannot be read before a repair.
     pub records_lost_at_least: u64,
 }
 
@@ -22,7 +22,7 @@ impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{}: block={} position={}: {}; a repair would cut here and lose at least {} records",
+            "{}: block={} position={}: {}; at least {} records from there on are unreadable before a repair",
             self.file.display(),
             self.block,
             self.position,

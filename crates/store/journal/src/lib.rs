@@ -50,6 +50,7 @@ mod bytes;
 mod consumer;
 mod core;
 mod error;
+mod fill;
 mod folder;
 mod format;
 mod group_commit;

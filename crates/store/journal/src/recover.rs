@@ -51,6 +51,14 @@ pub(crate) fn refused(path: &Path, what: &'static str) -> impl FnOnce(io::Error)
     move |source| OpenError::Io { path, what, source }
 }
 
+/// Segments with a valid header, oldest first, each with the size of its file.
+type Headers = Vec<(Arc<Segment>, u64)>;
+
+fn damage(file: PathBuf, offset: u64, position: u64, what: &str, lost: u64) -> Damage {
+    let (block, what) = (offset / BLOCK, what.into());
+    Damage { file, block, position, what, records_lost_at_least: lost }
+}
+
 struct Walk<'a> {
     files: &'a dyn Files,
     dir: &'a Path,
@@ -74,22 +82,26 @@ pub(crate) fn examine(files: &dyn Files, dir: &Path, persist: bool) -> Result<Fo
     found.names = names;
     found.epoch = epochs.last().copied().unwrap_or(0);
     let mut walk = Walk { files, dir, found };
-    let headers = walk.headers(&epochs)?;
+    let (headers, mut bad_header) = walk.headers(&epochs)?;
     for (i, (segment, _)) in headers.iter().enumerate() {
         let successor = headers.get(i + 1).map(|(s, _)| s.header);
+        if successor.is_none() {
+            walk.found.damage = bad_header.take();
+        }
         walk.segment(segment, successor, persist)?;
-        if walk.found.damage.is_some() && successor.is_some() {
-            return Ok(walk.finish(&headers));
+        if walk.found.damage.is_some() {
+            break;
         }
     }
+    walk.found.damage = walk.found.damage.take().or(bad_header);
     Ok(walk.finish(&headers))
 }
 
 impl Walk<'_> {
-    /// Opens every segment and verifies its header and that it continues the previous segment. At
-    /// the first bad header, notes the damage and stops.
-    fn headers(&mut self, epochs: &[u64]) -> Result<Vec<(Arc<Segment>, u64)>, OpenError> {
-        let mut headers: Vec<(Arc<Segment>, u64)> = Vec::new();
+    /// Opens every segment and verifies its header and that it continues the previous segment. Stops
+    /// at the first bad header and returns it as well.
+    fn headers(&mut self, epochs: &[u64]) -> Result<(Headers, Option<Damage>), OpenError> {
+        let mut headers = Headers::new();
         for epoch in epochs {
             let path = at(self.dir, &segment_name(*epoch));
             let open = self.files.open(&path, Access::READ);
@@ -108,23 +120,16 @@ impl Walk<'_> {
                     return Err(OpenError::NewerVersion { file: path, found, known: VERSION });
                 }
                 Err(HeaderFault::Damaged(what)) => {
-                    self.note(path, 0, before.map_or(0, |h| h.first_position), what, 0);
-                    break;
+                    let position = before.map_or(0, |h| h.first_position);
+                    return Ok((headers, Some(damage(path, 0, position, what, 0))));
                 }
             }
         }
-        Ok(headers)
+        Ok((headers, None))
     }
 
     fn note(&mut self, file: PathBuf, offset: u64, position: u64, what: &str, lost: u64) {
-        let block = offset / BLOCK;
-        self.found.damage.get_or_insert(Damage {
-            file,
-            block,
-            position,
-            what: what.into(),
-            records_lost_at_least: lost,
-        });
+        self.found.damage.get_or_insert(damage(file, offset, position, what, lost));
     }
 
     /// Verifies one segment up to its seal, or up to its end if it is the last.

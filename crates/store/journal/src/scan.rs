@@ -157,6 +157,24 @@ impl Scanner {
         Ok(FrameLookup::Frame(Frame { start: at, next, sequence, single, lag, records }))
     }
 
+    /// Returns the offset after the frame of group `sequence` at `at` and its number of records, by its
+    /// head and the lengths in its body alone. The checksum is not compared.
+    pub(crate) fn unverified(&mut self, at: u64, sequence: u64) -> io::Result<Option<(u64, u32)>> {
+        let Some(head) = self.head(at)? else { return Ok(None) };
+        let next = self.grid.next(at, head.frame_bytes());
+        let beyond = self.grid.written_end(next) > self.limit.next_multiple_of(BLOCK);
+        if beyond || head.sequence_low != sequence % distinct_sequences(self.grid) {
+            return Ok(None);
+        }
+        self.load(at, (next - at) as usize)?;
+        let (from, whole) = ((at - self.base) as usize, head.frame_bytes() as usize);
+        if !self.grid.collect(&self.window, from, whole, &mut self.frame) {
+            return Ok(None);
+        }
+        self.head_bytes = head.width;
+        Ok(count_records(self.body(), head.single).map(|records| (next, records)))
+    }
+
     /// Returns the frame at `at` if it is one of the `ahead` groups after `sequence`.
     pub(crate) fn look_ahead(
         &mut self,

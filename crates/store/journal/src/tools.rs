@@ -2,7 +2,7 @@
 //! [`repair`] only read and need no lock: on a journal in use they see what is on the medium at
 //! that moment, where the last group may be incomplete.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use crate::bytes::Blocks;
 use crate::consumer;
 use crate::core::lock;
 use crate::error::{Damage, OpenError};
+use crate::fill::fill;
 use crate::folder::{Catalog, Named, RingGroup, Segment, named};
 use crate::format::{Header, Records};
 use crate::meter::TornTail;
@@ -104,17 +105,23 @@ pub struct DumpedGroup {
 /// The result of [`repair`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairReport {
-    /// The damage that was cut off, if there was any.
+    /// The first damage, if there was any.
     pub damage: Option<Damage>,
+    /// Positions of lost records before the end, in order. Each of them now has a placeholder, an empty
+    /// record or one of zeros, and the intact records after it kept their positions.
+    pub lost: Vec<RangeInclusive<u64>>,
+    /// True if the journal was cut after `last_position`, because the number of lost records is unknown
+    /// or nothing after them can be read.
+    pub cut: bool,
     /// Last position kept.
     pub last_position: u64,
-    /// Files with the data that was cut off, in the same folder. Nothing reads them any more.
+    /// Files with the damaged data, in the same folder. Nothing reads them any more.
     pub set_aside: Vec<String>,
     /// Consumers whose checkpoint was beyond the cut, with their old positions.
     pub consumers_lowered: Vec<(String, u64)>,
 }
 
-fn name_of(path: &Path) -> String {
+pub(crate) fn name_of(path: &Path) -> String {
     path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
@@ -288,10 +295,14 @@ fn dump_segment(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Cuts a damaged journal at its damage, so that it opens again. The part that is cut off is kept
-/// in the same folder in files named `lost-*`. Checkpoints after the cut are lowered to it. An
-/// intact journal is left unchanged. `seen` is the last position that any reader is known to have
-/// seen, 0 if unknown: an apparent torn tail below it is damage as well.
+/// Repairs a damaged journal so that it opens again. A damaged header is written again if the frames
+/// after it prove its values. Lost records get placeholders, and the intact
+/// records after them are kept at their positions; [`RepairReport::lost`] lists the lost ones. The
+/// journal is cut only where the number of lost records cannot be determined, or nothing after them
+/// can be read: then checkpoints after the cut are lowered to it. Damaged segments are kept in the same
+/// folder in files named `lost-*`. An intact journal is left unchanged. `seen` is the last position
+/// that any reader is known to have seen, 0 if unknown: an apparent torn tail below it is damage as
+/// well.
 ///
 /// # Errors
 /// Returns an error if the journal is open, or an I/O operation fails.
@@ -309,25 +320,44 @@ pub fn repair_with(
     seen: u64,
 ) -> Result<RepairReport, OpenError> {
     let _lock = lock(&**files, dir)?;
-    let found = examine(&**files, dir, false)?;
+    let mut found = examine(&**files, dir, false)?;
+    let damage = found.damage.clone();
+    let (mut set_aside, mut lost) = (Vec::new(), Vec::new());
+    while found.damage.is_some() {
+        let Some(holes) = fill(&**files, dir, &found, seen)? else { break };
+        let file = found.damage.as_ref().map(|damage| name_of(&damage.file)).unwrap_or_default();
+        set_aside.push(format!("lost-{file}"));
+        lost.extend(holes);
+        let before = found.next_position;
+        found = examine(&**files, dir, false)?;
+        if found.next_position <= before {
+            break;
+        }
+    }
     let last_position = found.next_position - 1;
-    let mut set_aside = Vec::new();
-    let lost = found.cut.is_some() && last_position < seen;
-    if found.damage.is_some() || lost {
-        set_aside = move_aside(&**files, dir, &found)?;
+    let cut = found.damage.is_some() || (found.cut.is_some() && last_position < seen);
+    if cut {
+        move_aside(&**files, dir, &found, &mut set_aside)?;
         seal(files, dir, &found)?;
     }
     let consumers_lowered = consumer::lower(&**files, dir, &found.names, last_position)?;
-    Ok(RepairReport { damage: found.damage, last_position, set_aside, consumers_lowered })
+    Ok(RepairReport { damage, lost, cut, last_position, set_aside, consumers_lowered })
 }
 
-/// Copies the damaged segment and the ring, and renames the segments after it.
-fn move_aside(files: &dyn Files, dir: &Path, found: &Found) -> Result<Vec<String>, OpenError> {
+/// Copies the damaged segment and the ring, and renames the segments after it. Adds the new names to
+/// `lost`; a file that is named there already is left alone.
+fn move_aside(
+    files: &dyn Files,
+    dir: &Path,
+    found: &Found,
+    lost: &mut Vec<String>,
+) -> Result<(), OpenError> {
     let kept = found.segments.last().map_or(0, |s| s.header.epoch);
-    let mut lost = Vec::new();
     for name in &found.names {
         let (from, to) = (dir.join(name), dir.join(format!("lost-{name}")));
         match named(name) {
+            // It has been filled, and the file there is the damaged one.
+            Named::Segment(_) if lost.contains(&format!("lost-{name}")) => continue,
             Named::Segment(epoch) if epoch > kept => {
                 files.rename(&from, &to).map_err(refused(&from, "cannot set aside"))?;
             }
@@ -337,11 +367,10 @@ fn move_aside(files: &dyn Files, dir: &Path, found: &Found) -> Result<Vec<String
         }
         lost.push(format!("lost-{name}"));
     }
-    files.persist_dir(dir).map_err(refused(dir, "cannot persist the folder"))?;
-    Ok(lost)
+    files.persist_dir(dir).map_err(refused(dir, "cannot persist the folder"))
 }
 
-fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), OpenError> {
+pub(crate) fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), OpenError> {
     let source = files.open(from, Access::READ).map_err(refused(from, "cannot open"))?;
     let target = files.open(to, Access::CREATE).map_err(refused(to, "cannot create"))?;
     let mut piece = Blocks::new();

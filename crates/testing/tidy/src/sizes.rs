@@ -22,7 +22,11 @@ const LARGER_CRATES: &[(&str, usize, &str)] = &[
     ("crates/agent/sync", 5, "one protocol: a check and a repair use the parts of a cycle"),
     ("crates/server/registry", 8, "one set of tables in memory that every decision updates"),
     ("crates/server/sessions", 5, "one listener: admission, leases and sessions of agents"),
-    ("crates/store/journal", 6, "one file format with three layouts and their recovery"),
+    (
+        "crates/store/journal",
+        7,
+        "one file format with three layouts, their recovery and their repair",
+    ),
     ("crates/store/series", 12, "one store: log, head, parts and catalogue are recovered together"),
     ("crates/store/control", 7, "one schema, with a promise for each operation on it"),
     ("crates/store/state", 6, "one schema, with a statement for each query of the API"),

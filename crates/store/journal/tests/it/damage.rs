@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::common::{DIR, Noise, open, options};
 use env::files::{Access, Files, SimDisk};
 use journal::{
-    AppendError, Durability, Journal, Layout, OpenError, ReadError, dump_with, repair_with,
-    stat_with, verify_with,
+    AppendError, Durability, Journal, Layout, OpenError, ReadError, RepairReport, dump_with,
+    repair_with, stat_with, verify_with,
 };
 
 const LAYOUTS: [Layout; 3] = [Layout::Packed, Layout::Sparse, Layout::Ring];
@@ -149,8 +149,12 @@ fn damage_names_file_block_and_position_and_a_repair_cuts_there() {
         let known = 100 - damage.position;
         assert!(damage.records_lost_at_least > 0 && damage.records_lost_at_least <= known + 1);
 
-        let repaired = repair_with(&(Arc::new(disk.clone()) as Arc<dyn Files>), dir(), 0).unwrap();
-        assert_eq!(repaired.damage, Some(damage.clone()));
+        // The header of the next segment cannot be read either, so nothing after the damage can be
+        // placed.
+        disk.flip(&paths[2], 50, 3);
+        let repaired = repaired(&disk, 99);
+        assert_eq!(repaired.damage.map(|found| found.position), Some(damage.position));
+        assert!(repaired.cut && repaired.lost.is_empty());
         assert_eq!(repaired.consumers_lowered, [("far".to_owned(), 99)]);
         assert!(repaired.set_aside.len() >= 2);
         let after = disk.crash(5);
@@ -160,6 +164,86 @@ fn damage_names_file_block_and_position_and_a_repair_cuts_there() {
         let journal = open(&after, layout, "repaired").0;
         let next = journal.append(b"next", Durability::Persist).unwrap();
         assert_eq!(next.position, damage.position);
+    }
+}
+
+fn repaired(disk: &SimDisk, seen: u64) -> RepairReport {
+    repair_with(&(Arc::new(disk.clone()) as Arc<dyn Files>), dir(), seen).unwrap()
+}
+
+/// Repairs a journal whose records were `expected` and returns the report. Asserts that the journal is
+/// sound, that each record is at its position or reported as lost, and that lost ones are placeholders.
+fn expect_repair(disk: &SimDisk, layout: Layout, expected: &[Vec<u8>]) -> RepairReport {
+    let report = repaired(disk, expected.len() as u64);
+    let after = disk.crash(9);
+    let sound = verify_with(&after, dir()).unwrap();
+    assert!(sound.is_sound(), "{report:?} {sound:?}");
+    let found = reopened(&after, layout).unwrap();
+    assert_eq!(found.len() as u64, report.last_position);
+    for ((position, bytes), expected) in found.iter().zip(expected) {
+        let lost = report.lost.iter().any(|range| range.contains(position));
+        let zeros = bytes.iter().all(|byte| *byte == 0);
+        assert!(if lost { zeros } else { bytes == expected }, "{position}: {report:?}");
+    }
+    let journal = open(&after, layout, "repaired").0;
+    let next = journal.append(b"next", Durability::Persist).unwrap();
+    assert_eq!(next.position, report.last_position + 1);
+    report
+}
+
+#[test]
+fn repair_keeps_intact_records_after_damage_at_their_positions() {
+    let mut noise = Noise(11);
+    for layout in [Layout::Packed, Layout::Sparse] {
+        let disk = SimDisk::new(1);
+        let journal = open(&disk, layout, "fill").0;
+        let mut expected = Vec::new();
+        while expected.len() < 120 {
+            let first = expected.len() as u64;
+            let group: Vec<_> = (first..=first + noise.below(4)).map(record).collect();
+            let records: Vec<&[u8]> = group.iter().map(Vec::as_slice).collect();
+            journal.append_all(&records, Durability::Persist).unwrap();
+            expected.extend(group);
+        }
+        journal.close().unwrap();
+        let paths = files(&disk, "segment-");
+        let (mut filled, mut cut) = (0, 0);
+        for round in 0..400 {
+            let damaged = disk.kill();
+            for _ in 0..=noise.below(3) {
+                let path = &paths[noise.below(paths.len() as u64) as usize];
+                let length = damaged.content(path).unwrap().len() as u64;
+                let at = 4096 + noise.below(length - 4096);
+                let bytes = vec![0xa5; [1, 8, 100, 4096][noise.below(4) as usize]];
+                let bytes = &bytes[..bytes.len().min((length - at) as usize)];
+                damaged.open(path, Access::WRITE).unwrap().write_all_at(bytes, at).unwrap();
+            }
+            let report = expect_repair(&damaged, layout, &expected);
+            assert!(report.cut || report.last_position == expected.len() as u64, "{round}");
+            filled += u64::from(!report.lost.is_empty());
+            cut += u64::from(report.cut);
+        }
+        println!("{layout:?}: {filled} filled, {cut} cut");
+        assert!(filled > 100 && cut < filled, "{layout:?}: {filled} filled, {cut} cut");
+    }
+}
+
+#[test]
+fn segments_before_a_damaged_header_are_kept() {
+    for layout in [Layout::Packed, Layout::Sparse] {
+        let disk = SimDisk::new(1);
+        filled_journal(&disk, layout, 300).close().unwrap();
+        let paths = files(&disk, "segment-");
+        assert!(paths.len() > 3, "{layout:?}");
+        let first = stat_with(&disk, dir()).unwrap().segments[3].3;
+        disk.flip(&paths[3], 50, 3);
+        let report = verify_with(&disk, dir()).unwrap();
+        assert_eq!(report.last_position, first - 1, "{layout:?}");
+        assert_eq!(report.damage.unwrap().position, first, "{layout:?}");
+        // Nothing is lost with a header: its values follow from the segment before.
+        let expected: Vec<_> = (0..300).map(record).collect();
+        let report = expect_repair(&disk, layout, &expected);
+        assert_eq!((report.lost, report.cut, report.last_position), (vec![], false, 300));
     }
 }
 
