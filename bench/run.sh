@@ -3,7 +3,7 @@
 # usage: run.sh NAME   (QUICK=1 for a short one)
 set -euo pipefail
 # Paths are relative to the caller's folder, as everywhere.
-for path in HOLDFAST_BIN PROMETHEUS_BIN VICTORIAMETRICS_BIN TREE; do
+for path in HOLDFAST_BIN HOLDFAST_BIN_BEFORE PROMETHEUS_BIN VICTORIAMETRICS_BIN TREE; do
   [ -z "${!path:-}" ] || export "$path=$(realpath -- "${!path}")"
 done
 cd "$(dirname "$0")"
@@ -25,6 +25,11 @@ case "$name" in
     # No peer: the server with and without what it keeps.
     [ -n "${HOLDFAST_BIN:-}" ] || (cd .. && cargo build --release --quiet --bin holdfast)
     exec ./cache.sh ;;
+  decisions)
+    # The peer is the version before, HOLDFAST_BIN_BEFORE.
+    [ -n "${HOLDFAST_BIN:-}" ] || (cd .. && cargo build --release --quiet --bin holdfast)
+    shift
+    exec ./decisions.py "$@" ;;
   realtime)
     [ -n "${HOLDFAST_BIN:-}" ] || (cd .. && cargo build --release --quiet --bin holdfast)
     case " ${*:2} " in
