@@ -4,11 +4,19 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdir, rename, writeFile } from "node:fs/promises";
 import path from "node:path";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { faint, launch, picture, tab, tabTo } from "./support/browser.mjs";
-import { eventually, folder, PASSWORD, PATIENCE_MS, up, USER } from "./support/holdfast.mjs";
+import {
+  eventually,
+  folder,
+  inOrder,
+  PASSWORD,
+  PATIENCE_MS,
+  up,
+  USER,
+} from "./support/holdfast.mjs";
 
 const EXPLAIN = fileURLToPath(new URL("support/explain.py", import.meta.url));
 const FILES = 60;
@@ -87,6 +95,8 @@ const members = () => page.locator("tr.member");
 
 const hasMembers = (number) =>
   eventually(async () => assert.equal(await members().count(), number));
+
+const test = inOrder();
 
 describe("causes of changes", { concurrency: false }, () => {
   test("the overview lists unexplained changes first", async () => {

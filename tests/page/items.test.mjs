@@ -6,10 +6,10 @@ import { once } from "node:events";
 import { mkdir, rename, truncate, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import path from "node:path";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe } from "node:test";
 import { promisify } from "node:util";
 import { launch, tab } from "./support/browser.mjs";
-import { BINARY, folder, PASSWORD, PATIENCE_MS, up, USER } from "./support/holdfast.mjs";
+import { BINARY, folder, inOrder, PASSWORD, PATIENCE_MS, up, USER } from "./support/holdfast.mjs";
 
 const READER = "reader";
 /** Size of each file of a separate agent. */
@@ -112,6 +112,8 @@ after(async () => {
   server?.kill();
   for (const made of [tree, data, system, other]) await made?.remove();
 });
+
+const test = inOrder();
 
 describe("items of the dashboard", { concurrency: false }, () => {
   test("an upgraded package shows both versions", async () => {

@@ -6,9 +6,17 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { chmod, mkdir, readFile, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
 import path from "node:path";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe } from "node:test";
 import { faint, launch, picture, tab, tabTo } from "./support/browser.mjs";
-import { eventually, folder, PASSWORD, PATIENCE_MS, up, USER } from "./support/holdfast.mjs";
+import {
+  eventually,
+  folder,
+  inOrder,
+  PASSWORD,
+  PATIENCE_MS,
+  up,
+  USER,
+} from "./support/holdfast.mjs";
 
 const HOSTILE = "<img src=x onerror=alert(1)>\u202etxt.\nsh";
 const HOSTILE_SHOWN = "<img src=x onerror=alert(1)>\\u{202e}txt.\\nsh";
@@ -114,6 +122,8 @@ async function scanNow() {
   await page.getByRole("button", { name: "Scan now" }).click();
   await page.getByText(/^(Command issued|The agent has received the command|Scanned)\./).waitFor();
 }
+
+const test = inOrder();
 
 describe("the dashboard", { concurrency: false }, () => {
   test("a wrong password is refused with the server's words", async () => {

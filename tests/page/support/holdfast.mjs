@@ -8,6 +8,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import readline from "node:readline";
+import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
 export const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
@@ -29,6 +30,24 @@ export async function eventually(asserted) {
     }
     await new Promise((again) => setTimeout(again, 50));
   }
+}
+
+/**
+ * Returns a `test` for tests that continue where the one before ended. After a failure the others
+ * are skipped at once, because each of them would wait in vain for what it expects on the page.
+ */
+export function inOrder() {
+  let failed;
+  return (name, run) =>
+    test(name, async (context) => {
+      if (failed !== undefined) return context.skip(`"${failed}" failed`);
+      try {
+        await run(context);
+      } catch (error) {
+        failed = name;
+        throw error;
+      }
+    });
 }
 
 /** Creates a folder that is deleted when the test ends. */

@@ -87,7 +87,9 @@ impl File for RealFile {
 }
 
 fn access_flags(access: Access) -> OFlags {
-    let mut flags = OFlags::CLOEXEC;
+    // A pipe is opened at once, instead of when it has a writer, and then refused. Regular files do not
+    // know this flag.
+    let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
     flags |= if access.write { OFlags::RDWR } else { OFlags::RDONLY };
     for (wanted, flag) in
         [(access.create, OFlags::CREATE), (access.direct, OFlags::DIRECT), (access.dsync, DSYNC)]
@@ -102,8 +104,11 @@ fn access_flags(access: Access) -> OFlags {
 impl Files for RealFiles {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         let mode = Mode::from_raw_mode(access.mode);
-        let fd = rustix::fs::open(path, access_flags(access), mode)?;
-        Ok(Arc::new(RealFile(fs::File::from(fd))))
+        let file = fs::File::from(rustix::fs::open(path, access_flags(access), mode)?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(Arc::new(RealFile(file)))
     }
 
     fn compressing(&self, dir: &Path) -> Option<&'static str> {
@@ -172,6 +177,19 @@ impl Files for RealFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pipe_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("key.pem");
+        let mode = Mode::from_raw_mode(0o600);
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, mode, 0).unwrap();
+        for access in [Access::READ, Access::WRITE, Access::CREATE] {
+            let refused = RealFiles.open(&pipe, access).map(|_| ()).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{access:?}");
+        }
+    }
 
     #[test]
     fn real_files_implement_the_files_contract() {
