@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use crate::common::deployment::{Deployment, FILES, FOLDERS, has_packages, start};
@@ -312,4 +313,84 @@ fn failed_enrolment_is_completed_by_the_same_command() {
     deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);
+}
+
+/// Flips a byte of the newest record that contains this text. Returns its position.
+fn damage_record(journal: &Path, text: &str) -> u64 {
+    let mut found = None;
+    journal::dump(journal, 1, |group| {
+        let contains = |record: &Vec<u8>| record.windows(text.len()).any(|w| w == text.as_bytes());
+        if group.records.iter().any(contains) {
+            assert_eq!(group.records.len(), 1, "{group:?}");
+            found = Some((group.file, group.offset, group.first_position));
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    let (file, offset, position) = found.unwrap();
+    let file = journal.join(file);
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[offset as usize + 20] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    position
+}
+
+#[test]
+fn journal_repair_keeps_sessions_after_a_lost_one() {
+    let deployment = Deployment::new("journal-repair");
+    let (server, api) = deployment.server();
+    assert_eq!(deployment.enroll("repaired").0, 0);
+    let agent = deployment.agent();
+    agent.line("synchronised: ");
+    deployment.equal(&api, "001");
+    assert_eq!((agent.stop(), server.stop()), (0, 0));
+    // With the state of this moment, the sessions after it are not applied.
+    let (data, state) = (deployment.data(), deployment.base.join("state.db"));
+    fs::copy(data.join("state.db"), &state).unwrap();
+    let (server, api) = deployment.server();
+    let agent = deployment.agent();
+    agent.line("synchronised: ");
+    let changed = ["d0/f0", "d1/f1", "d2/f2"].map(|name| deployment.tree.join(name));
+    for (n, path) in changed.iter().enumerate() {
+        fs::write(path, "longer than it was before").unwrap();
+        api.rescan("001");
+        eventually("the change", || match changes(&api, "001").len() {
+            found if found == n + 1 => Ok(()),
+            found => Err(format!("{found} changes")),
+        });
+    }
+    agent.kill();
+    server.kill();
+    for log in ["state.db-wal", "state.db-shm"] {
+        let _ = fs::remove_file(data.join(log));
+    }
+    fs::copy(&state, data.join("state.db")).unwrap();
+    let lost = damage_record(&data.join("journal"), changed[1].to_str().unwrap());
+
+    let words =
+        ["journal", "repair", data.join("journal").to_str().unwrap(), "--json"].map(str::to_owned);
+    let (code, out, error) = run(&words.each_ref().map(String::as_str));
+    assert_eq!(code, 1, "{out}{error}");
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let position = serde_json::json!([lost.to_string()]);
+    assert_eq!((&report["lost"], &report["lost_unapplied"]), (&position, &position), "{out}");
+    assert_eq!(
+        (&report["cut"], &report["agents_compared"]),
+        (&false.into(), &true.into()),
+        "{out}"
+    );
+
+    let (server, api) = deployment.server();
+    let agent = deployment.agent();
+    deployment.equal(&api, "001");
+    let kept: Vec<_> = changes(&api, "001").into_iter().map(|(_, path, ..)| path).collect();
+    for (path, is_kept) in changed.iter().zip([true, false, true]) {
+        let found = kept.iter().any(|kept| kept == path.to_str().unwrap());
+        assert_eq!(found, is_kept, "{}: {kept:?}", path.display());
+    }
+    let coverage = api.history("/coverage");
+    let named =
+        |event: &serde_json::Value| event["event_id"].as_str().unwrap().starts_with("quarantine-");
+    assert_eq!(coverage.iter().filter(|event| named(event)).count(), 1, "{coverage:?}");
+    assert_eq!((agent.stop(), server.stop()), (0, 0));
 }
