@@ -131,6 +131,7 @@ pub fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     service::report(
         args.json,
         &json!({"damage": damage, "lost": ranges(&report.lost), "cut": report.cut,
+            "cut_records_at_least": report.cut_records_at_least,
             "last_position": report.last_position, "set_aside": report.set_aside,
             "consumers_lowered": report.consumers_lowered, "applied_by_state": applied,
             "lost_unapplied": ranges(&lost_unapplied), "agents_compared": compared}),

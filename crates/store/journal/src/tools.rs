@@ -113,6 +113,8 @@ pub struct RepairReport {
     /// True if the journal was cut after `last_position`, because the number of lost records is unknown
     /// or nothing after them can be read.
     pub cut: bool,
+    /// Minimum number of records that the cut lost.
+    pub cut_records_at_least: u64,
     /// Last position kept.
     pub last_position: u64,
     /// Files with the damaged data, in the same folder. Nothing reads them any more.
@@ -335,13 +337,24 @@ pub fn repair_with(
         }
     }
     let last_position = found.next_position - 1;
+    let beyond = found.damage.as_ref().map_or(0, |damage| damage.records_lost_at_least);
+    let cut_records_at_least = beyond.max(seen.saturating_sub(last_position));
     let cut = found.damage.is_some() || (found.cut.is_some() && last_position < seen);
     if cut {
         move_aside(&**files, dir, &found, &mut set_aside)?;
         seal(files, dir, &found)?;
     }
     let consumers_lowered = consumer::lower(&**files, dir, &found.names, last_position)?;
-    Ok(RepairReport { damage, lost, cut, last_position, set_aside, consumers_lowered })
+    let cut_records_at_least = if cut { cut_records_at_least } else { 0 };
+    Ok(RepairReport {
+        damage,
+        lost,
+        cut,
+        cut_records_at_least,
+        last_position,
+        set_aside,
+        consumers_lowered,
+    })
 }
 
 /// Copies the damaged segment and the ring, and renames the segments after it. Adds the new names to

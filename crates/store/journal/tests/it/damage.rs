@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::common::{DIR, Noise, open, options};
-use env::files::{Access, Files, SimDisk};
+use env::files::{Access, Failure, Fault, Files, SimDisk};
 use journal::{
     AppendError, Durability, Journal, Layout, OpenError, ReadError, RepairReport, dump_with,
     repair_with, stat_with, verify_with,
@@ -155,6 +155,7 @@ fn damage_names_file_block_and_position_and_a_repair_cuts_there() {
         let repaired = repaired(&disk, 99);
         assert_eq!(repaired.damage.map(|found| found.position), Some(damage.position));
         assert!(repaired.cut && repaired.lost.is_empty());
+        assert!(repaired.cut_records_at_least >= 99 - repaired.last_position);
         assert_eq!(repaired.consumers_lowered, [("far".to_owned(), 99)]);
         assert!(repaired.set_aside.len() >= 2);
         let after = disk.crash(5);
@@ -225,6 +226,34 @@ fn repair_keeps_intact_records_after_damage_at_their_positions() {
         }
         println!("{layout:?}: {filled} filled, {cut} cut");
         assert!(filled > 100 && cut < filled, "{layout:?}: {filled} filled, {cut} cut");
+    }
+}
+
+#[test]
+fn repair_interrupted_by_a_power_cut_is_repeated() {
+    for layout in [Layout::Packed, Layout::Sparse] {
+        let disk = SimDisk::new(1);
+        filled_journal(&disk, layout, 300).close().unwrap();
+        let paths = files(&disk, "segment-");
+        disk.flip(&paths[1], 4100, 3);
+        disk.flip(&paths[3], 50, 3);
+        let lost = verify_with(&disk, dir()).unwrap().last_position + 1;
+        for call in 1.. {
+            let cut = disk.kill();
+            cut.fail(&[Fault { call: cut.calls() + call, failure: Failure::PowerCut }]);
+            let repaired = repair_with(&(Arc::new(cut.clone()) as Arc<dyn Files>), dir(), 300);
+            if let Ok(report) = repaired {
+                assert_eq!((report.lost, report.cut), (vec![lost..=lost], false), "{layout:?}");
+                assert!(call > 10, "{layout:?}: {call}");
+                break;
+            }
+            let after = cut.crash(call);
+            repair_with(&(Arc::new(after.clone()) as Arc<dyn Files>), dir(), 300).unwrap();
+            let found = reopened(&after, layout).unwrap();
+            let wrong: Vec<_> = found.iter().filter(|(p, bytes)| *bytes != record(p - 1)).collect();
+            assert_eq!((found.len(), wrong.len()), (300, 1), "{layout:?}: call {call}");
+            assert_eq!(wrong[0].0, lost);
+        }
     }
 }
 
