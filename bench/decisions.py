@@ -30,7 +30,7 @@ QUICK = os.environ.get("QUICK", "0") != "0"
 ROUNDS = int(os.environ.get("ROUNDS", "1" if QUICK else "3"))
 AGENTS = 2_000 if QUICK else 50_000
 # Decisions of one measurement. Users are fewer: each hashes a password.
-DECISIONS = {"agents": 200 if QUICK else 2_000, "groups": 200 if QUICK else 2_000, "users": 16 if QUICK else 120}
+DECISIONS = {"agents": 200 if QUICK else 2_000, "groups": 200 if QUICK else 1_000, "users": 16 if QUICK else 120}
 CALLERS = 8
 KEEPALIVES = 1_000 if QUICK else 10_000
 SENDERS = 4
@@ -76,6 +76,7 @@ class Client:
         status, answer = self.send(method, path, json.dumps(body).encode() if body is not None else b"")
         if status != 200 or json.loads(answer).get("error", 0) != 0:
             sys.exit(f"{method} {path}: {status} {answer[:300]}")
+        return json.loads(answer)
 
 
 class Subject:
@@ -151,27 +152,34 @@ def quantile(times, p):
     return times[min(len(times) - 1, math.ceil(len(times) * p) - 1)]
 
 
-def decision(what, name):
-    """Returns path and body of the decision that creates `name`."""
-    return {
-        "agents": ("/agents", {"name": name}),
-        "groups": ("/groups", {"group_id": name}),
-        "users": ("/security/users", {"username": name, "password": PASSWORD}),
-    }[what]
-
-
-def caller(barrier, data, what, first, count, until_s):
-    """Makes `count` decisions, or as many as fit into `until_s` seconds. Returns the time of each."""
+def creator(barrier, data, what, first, count):
+    """Creates `count` agents, groups or users. Returns the time of each."""
     client, times = Client(data), []
     barrier.wait()
-    end = time.perf_counter() + until_s if until_s else math.inf
     for n in range(first, first + count):
-        path, body = decision(what, f"{what}-{n}")
+        name = f"{what}-{n}"
+        path, body = {
+            "agents": ("/agents", {"name": name}),
+            "groups": ("/groups", {"group_id": name}),
+            "users": ("/security/users", {"username": name, "password": PASSWORD}),
+        }[what]
         began = time.perf_counter()
         client.decide("POST", path, body)
         times.append(time.perf_counter() - began)
-        if began > end:
-            break
+    return "decisions", times
+
+
+def mover(barrier, data, agent):
+    """Moves one agent from group to group, again and again. Returns the time of each decision."""
+    client, times = Client(data), []
+    barrier.wait()
+    now = time.perf_counter()
+    end = now + SESSIONS_S
+    while now < end:
+        group = ["left", "right"][len(times) % 2]
+        client.decide("PUT", f"/agents/{agent:03}/group/{group}?force_single_group=true")
+        began, now = now, time.perf_counter()
+        times.append(now - began)
     return "decisions", times
 
 
@@ -179,17 +187,24 @@ def creations(subject, what, callers):
     """Creates agents, groups or users from some callers at once."""
     each = max(1, DECISIONS[what] // callers)
     arguments = []
+    first = subject.names
     for _ in range(callers):
-        arguments.append((subject.data, what, subject.names, each, None))
+        arguments.append((subject.data, what, subject.names, each))
         subject.names += each
     cpu = subject.cpu_s()
-    found, took = workers(caller, arguments)
+    found, took = workers(creator, arguments)
     times = [t for _, times in found for t in times]
+    cpu = subject.cpu_s() - cpu
+    if what == "groups":
+        # There may be 4,096 at most.
+        client, names = Client(subject.data), [f"groups-{n}" for n in range(first, subject.names)]
+        for at in range(0, len(names), 50):
+            client.decide("DELETE", f"/groups?groups_list={','.join(names[at : at + 50])}")
     return {
         ("rate", "1/s"): len(times) / took,
         ("p50", "ms"): quantile(times, 0.5) * 1e3,
         ("p99", "ms"): quantile(times, 0.99) * 1e3,
-        ("CPU each", "ms"): (subject.cpu_s() - cpu) / len(times) * 1e3,
+        ("CPU each", "ms"): cpu / len(times) * 1e3,
     }
 
 
@@ -199,8 +214,10 @@ def moves(subject):
     for _ in range(MOVES):
         for group in ["left", "right"]:
             began = time.perf_counter()
-            client.decide("PUT", f"/agents/group?group_id={group}&force_single_group=true")
-            times.append(time.perf_counter() - began)
+            answer = client.decide("PUT", f"/agents/group?group_id={group}&force_single_group=true")
+            took = time.perf_counter() - began
+            # Those that other parts created are moved too.
+            times.append(took / answer["data"]["total_affected_items"] * AGENTS)
     return {("time", "ms"): statistics.median(times) * 1e3}
 
 
@@ -330,17 +347,15 @@ def sender(barrier, data, agent, first):
 
 
 def beside(subject, callers):
-    """Creates groups from some callers while others send sessions."""
+    """Moves agents from some callers while others send sessions."""
 
     def run(barrier, role, *arguments):
-        return (sender if role == "sender" else caller)(barrier, *arguments)
+        return (sender if role == "sender" else mover)(barrier, *arguments)
 
-    # Both versions and names of groups rise from one measurement to the next.
+    # Versions rise from one measurement to the next.
     arguments = [("sender", subject.data, agent, subject.names + 1) for agent in range(1, SENDERS + 1)]
-    for n in range(callers):
-        first = subject.names + n * 100_000
-        arguments.append(("caller", subject.data, "groups", first, 100_000, SESSIONS_S))
-    subject.names += (callers + 1) * 100_000
+    arguments += [("mover", subject.data, SENDERS + 1 + n) for n in range(callers)]
+    subject.names += 1_000_000
     found, took = workers(run, arguments)
     figures = {}
     for role in ["sessions", "decisions"]:
