@@ -138,7 +138,10 @@ impl System {
     }
 
     fn dpkg(&self, words: &[&str]) -> Child {
-        let mut command = Command::new("dpkg");
+        self.run(Command::new("dpkg"), words)
+    }
+
+    fn run(&self, mut command: Command, words: &[&str]) -> Child {
         command.arg(format!("--root={}", self.root.display()));
         command.arg(format!("--log={}", self.at("var/log/dpkg.log").display()));
         command.args(["--force-not-root", "--force-script-chrootless"]).args(words);
@@ -152,9 +155,15 @@ impl System {
 
     /// Starts server and agent, and waits until the first scan is on the server.
     fn up(&self) -> (Running, Api) {
-        let [data, usr, etc] = [self.base.join("data"), self.at("usr"), self.at("etc")]
-            .map(|path| path.to_str().unwrap().to_owned());
-        let words = ["up", "--data", &data, "--watch", &usr, "--watch", &etc];
+        self.up_with(&["usr", "etc"])
+    }
+
+    /// The same for these folders.
+    fn up_with(&self, watched: &[&str]) -> (Running, Api) {
+        let data = self.base.join("data").to_str().unwrap().to_owned();
+        let watched: Vec<PathBuf> = watched.iter().map(|folder| self.at(folder)).collect();
+        let mut words = vec!["up", "--data", &data];
+        words.extend(watched.iter().flat_map(|folder| ["--watch", folder.to_str().unwrap()]));
         let system = self.root.to_str().unwrap();
         let more = ["--system", system, "--api", "127.0.0.1:0", "--scan-interval", "1h"];
         let words = [&words[..], &more, &["--plain-http"]].concat();
@@ -338,6 +347,65 @@ fn hooks_and_impostors_explain_nothing() {
         let path = change["path"].as_str().unwrap();
         assert_eq!(foreign(&change), path.contains("mount-namespace"), "{change:#}");
     }
+    assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn scripts_of_packages_are_written_by_the_dpkg_of_the_system() {
+    let Some(system) = System::new("causes-info") else { return };
+    let package = system.build("1.0", &["usr/bin/tool"]);
+    let (running, api) = system.up_with(&["var/lib/dpkg/info"]);
+    system.run_dpkg(&["-i", package.to_str().unwrap()]);
+    let written = ["conffiles", "list", "md5sums", "postinst"]
+        .map(|end| format!("created var/lib/dpkg/info/tool.{end} deployment dpkg: *"));
+    let written: Vec<&str> = written.iter().map(String::as_str).collect();
+    // dpkg writes the file `format` into a new database.
+    let format = "created var/lib/dpkg/info/format deployment dpkg: *";
+    let known = system.expect(&api, 0, &[&written[..], &[format]].concat());
+    let plant = "cd $ROOT; plant() { rm -rf other/tree; \
+         mkdir -p other/tree/$1 other/tree/DEBIAN other/info other/updates other/triggers; \
+         : > other/status; echo 'echo x' > other/tree/$1/$2.postinst; \
+         printf 'Package: none\nVersion: 1\nArchitecture: all\nMaintainer: a\nDescription: a\n' \
+         > other/tree/DEBIAN/control; dpkg-deb -b other/tree other/none.deb; shift 2; \
+         dpkg --log=$ROOT/var/log/dpkg.log --force-not-root --force-script-chrootless \
+         \"$@\" -i other/none.deb; }; \
+         plant var/lib/dpkg/info database --instdir=$ROOT --admindir $ROOT/other; \
+         plant var/lib/dpkg/info hidden --root=$ROOT $(yes -- --force-all | head -n 40) \
+         --admindir=$ROOT/other; \
+         plant dpkg/info folder --root=$ROOT --instdir=$ROOT/var/lib; \
+         DPKG_ADMINDIR=$ROOT/other plant var/lib/dpkg/info variable --instdir=$ROOT";
+    sh(&system.root, &plant.replace("$ROOT", system.root.to_str().unwrap()));
+    let planted = ["database", "hidden", "folder", "variable"]
+        .map(|name| format!("created var/lib/dpkg/info/{name}.postinst unexplained*"));
+    let mut planted: Vec<&str> = planted.iter().map(String::as_str).collect();
+    // The third package is in the system's own database.
+    planted.extend([
+        "created var/lib/dpkg/info/none.list unexplained*",
+        "created var/lib/dpkg/info/none.md5sums unexplained*",
+    ]);
+    system.expect(&api, known, &planted);
+    assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn dpkg_whose_environment_loads_code_explains_nothing() {
+    let Some(system) = System::new("causes-environment") else { return };
+    let package = system.build("1.0", &["usr/bin/tool"]);
+    let (running, api) = system.up();
+    let mut dpkg = Command::new("dpkg");
+    dpkg.env("BASH_ENV", "/dev/null");
+    assert!(system.run(dpkg, &["-i", package.to_str().unwrap()]).wait().unwrap().success());
+    system.expect(
+        &api,
+        0,
+        &[
+            "created usr/bin/tool unexplained content of tool, writer is not dpkg",
+            "created usr/bin/link unexplained",
+            "created etc/tool.conf unexplained content of tool, writer is not dpkg",
+            "created etc/generated unexplained",
+        ],
+    );
+    assert!(api.history("/changes").iter().all(|change| change["cause"]["writer_matches"] != true));
     assert_eq!(running.stop(), 0);
 }
 

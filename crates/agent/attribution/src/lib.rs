@@ -53,7 +53,7 @@ use crate::describe::Describer;
 pub use crate::error::AttributionError;
 use crate::find::{FindOutcome, Reason};
 pub use crate::priority::Priority;
-pub use crate::read::IdentityPaths;
+pub use crate::read::{Identity, IdentityPaths, IsAltered};
 use crate::reader::{Reader, Shared};
 
 /// Settings of the attribution.
@@ -63,13 +63,13 @@ pub struct Options {
     pub mask: Vec<String>,
     /// Bytes of the connector's receive buffer.
     pub buffer_bytes: usize,
-    /// Returns the paths that decide what a program is, if it is to be judged.
-    pub identity: IdentityPaths,
+    /// Judges programs that are to be what their path says.
+    pub identity: Identity,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        let identity: IdentityPaths = |_, _, _| Vec::new();
+        let identity = Identity::of_none();
         Self { mask: Vec::new(), buffer_bytes: limits::BUFFER_BYTES, identity }
     }
 }

@@ -28,7 +28,9 @@ pub const CANDIDATES_MAX: usize = 8;
 /// Most programs that are described of those that a writer ran before its last change.
 pub const EARLIER_MAX: usize = 4;
 /// Most arguments of a process that the explanation of changes gets.
-pub const FIRST_ARGUMENTS_MAX: usize = 8;
+pub const FIRST_ARGUMENTS_MAX: usize = 32;
+/// Most bytes of the environment of a program that explains changes. A larger one is not trusted.
+pub const ENVIRONMENT_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a described path.
 pub const PATH_BYTES_MAX: usize = 1024;
 /// Bytes of the connector's receive buffer: about 20,000 messages.

@@ -38,8 +38,27 @@ const DELETED: &[u8] = b" (deleted)";
 /// arguments, each ended by a zero byte, and the working directory.
 pub type IdentityPaths = fn(&Path, &[u8], &Path) -> Vec<PathBuf>;
 
+/// Returns true if a judged program may run other code than that of its paths. Takes these paths, the
+/// arguments, the environment, whose variables end with a zero byte each unless it is cut off, and
+/// the user who logged in.
+pub type IsAltered = fn(&[PathBuf], &[u8], &[u8], Option<u32>) -> bool;
+
+/// Judges whether a program is what its path says.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    pub paths: IdentityPaths,
+    pub is_altered: IsAltered,
+}
+
+impl Identity {
+    /// Returns an identity that judges no program.
+    pub fn of_none() -> Self {
+        Self { paths: |_, _, _| Vec::new(), is_altered: |_, _, _, _| false }
+    }
+}
+
 /// Reads a process, without its users if they are known. Returns `None` if it is gone.
-pub(crate) fn process(pid: u32, known: Option<Ids>, identity: IdentityPaths) -> Option<Reading> {
+pub(crate) fn process(pid: u32, known: Option<Ids>, identity: Identity) -> Option<Reading> {
     let directory = directory(pid)?;
     let stat = Stat::parse(&text(&directory, "stat")?)?;
     let ids = match known {
@@ -65,7 +84,7 @@ pub(crate) fn process(pid: u32, known: Option<Ids>, identity: IdentityPaths) -> 
         }
     }
     image.read_ns = clock::monotonic_ns();
-    image.foreign = is_foreign(&directory, &image, identity);
+    image.foreign = is_foreign(&directory, &image, login.user, identity);
     Some(Reading {
         start: start(stat.start_ticks),
         parent: stat.parent,
@@ -98,7 +117,7 @@ pub(crate) fn exists(pid: u32) -> bool {
 }
 
 /// Reads every process. A process that ends while it is read is left out.
-pub(crate) fn all(identity: IdentityPaths) -> std::io::Result<Vec<(u32, Reading)>> {
+pub(crate) fn all(identity: Identity) -> std::io::Result<Vec<(u32, Reading)>> {
     let mut running = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
@@ -109,15 +128,21 @@ pub(crate) fn all(identity: IdentityPaths) -> std::io::Result<Vec<(u32, Reading)
     Ok(running)
 }
 
-/// Returns true if process 1 sees another file at a path that decides what the program is, or none.
-fn is_foreign(directory: &OwnedFd, image: &Image, identity: IdentityPaths) -> bool {
-    let Some(program) = &image.program else { return false };
+/// Returns true if process 1 sees another file at a path that decides what the program is, or none,
+/// or if it was started in a way that may make it run other code.
+fn is_foreign(
+    directory: &OwnedFd,
+    image: &Image,
+    login_user: Option<u32>,
+    identity: Identity,
+) -> bool {
+    let Some(known) = &image.program else { return false };
     let as_path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
-    let executable = as_path(&program.path);
-    let paths = identity(&executable, &image.arguments, &as_path(&image.working_directory));
-    paths.iter().any(|path| {
+    let executable = as_path(&known.path);
+    let paths = (identity.paths)(&executable, &image.arguments, &as_path(&image.working_directory));
+    let is_other = |path: &PathBuf| {
         let own = if *path == executable {
-            Some((program.file.device, program.file.inode))
+            Some((known.file.device, known.file.inode))
         } else {
             let below = path.strip_prefix("/").unwrap_or(path);
             let stat =
@@ -125,7 +150,16 @@ fn is_foreign(directory: &OwnedFd, image: &Image, identity: IdentityPaths) -> bo
             stat.ok().map(|stat| (stat.st_dev, stat.st_ino))
         };
         own.is_none() || own != on_host(path)
-    })
+    };
+    let is_altered = || {
+        let environment = bytes(directory, "environ", limits::ENVIRONMENT_BYTES_MAX);
+        // The environment is empty once the process has ended, or that of the next program.
+        let environment = environment.filter(|_| program(directory).as_ref() == Ok(known));
+        environment.is_none_or(|environment| {
+            (identity.is_altered)(&paths, &image.arguments, &environment, login_user)
+        })
+    };
+    paths.iter().any(is_other) || (!paths.is_empty() && is_altered())
 }
 
 /// Returns device and inode of a path as process 1 sees it. Where its view cannot be read, the
@@ -283,7 +317,7 @@ mod tests {
 
     #[test]
     fn own_process_is_read() {
-        let reading = process(std::process::id(), None, |_, _, _| Vec::new()).unwrap();
+        let reading = process(std::process::id(), None, Identity::of_none()).unwrap();
         let image = reading.image.unwrap();
         let program = image.program.as_ref().unwrap();
         let path = std::env::current_exe().unwrap();
@@ -294,11 +328,21 @@ mod tests {
         let start_ns = u64::try_from(reading.start.at_ns.unwrap()).unwrap();
         assert!(start_ns < image.read_ns);
         assert!(exists(std::process::id()));
-        assert!(process(u32::MAX, None, |_, _, _| Vec::new()).is_none());
+        assert!(process(u32::MAX, None, Identity::of_none()).is_none());
         assert!(!image.foreign);
-        let judged =
-            |own: IdentityPaths| process(std::process::id(), None, own).unwrap().image.unwrap();
-        assert!(!judged(|executable, _, _| vec![executable.to_owned()]).foreign);
-        assert!(judged(|_, _, _| vec!["/none".into()]).foreign);
+        let judged = |own: Identity| process(std::process::id(), None, own).unwrap().image.unwrap();
+        let by_paths = |paths| judged(Identity { paths, ..Identity::of_none() }).foreign;
+        assert!(!by_paths(|executable, _, _| vec![executable.to_owned()]));
+        assert!(by_paths(|_, _, _| vec!["/none".into()]));
+        let by_environment = |is_altered| {
+            judged(Identity { paths: |executable, _, _| vec![executable.to_owned()], is_altered })
+        };
+        assert!(
+            by_environment(|_, _, environment, _| {
+                environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(b"PATH="))
+            })
+            .foreign
+        );
+        assert!(!by_environment(|_, _, _, _| false).foreign);
     }
 }

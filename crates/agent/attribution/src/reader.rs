@@ -22,7 +22,7 @@ use crate::connector::{Connector, Received};
 use crate::limits;
 use crate::losses::Sequences;
 use crate::message::{Kind, Message};
-use crate::read::{self, IdentityPaths};
+use crate::read::{self, Identity};
 use crate::table::{Executable, ProcReading, Table};
 
 /// Most ended processes that are removed before the socket is read again.
@@ -109,7 +109,7 @@ pub(crate) struct Reader {
     sequences: Sequences,
     /// Start of the interval in which messages were lost, if any were.
     lost_since_ns: Option<u64>,
-    identity: IdentityPaths,
+    identity: Identity,
 }
 
 impl Reader {
@@ -118,7 +118,7 @@ impl Reader {
         shared: Arc<Shared>,
         connector: Connector,
         woken: PipeReader,
-        identity: IdentityPaths,
+        identity: Identity,
     ) -> Self {
         let (sequences, lost_since_ns) = (Sequences::default(), Some(0));
         Self { shared, connector, woken, sequences, lost_since_ns, identity }

@@ -5,6 +5,10 @@ use std::path::Path;
 use model::{Actor, Attribution, Change};
 
 use crate::lineage::{self, Lineage, Tool};
+use crate::own;
+
+/// The folder of dpkg below the system's root.
+pub(crate) const DATABASE: &str = "var/lib/dpkg";
 
 /// The tool behind a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,24 +39,35 @@ pub(crate) struct Run {
     pub(crate) script: Option<String>,
     /// True if every writer runs for a script of a package.
     pub(crate) is_scripted: bool,
+    /// True if a writer is a helper of the package manager.
+    pub(crate) has_helper: bool,
 }
 
-/// Returns the tool behind a change. `database` is the folder of dpkg.
-pub(crate) fn of(change: &Change, database: &Path) -> Account {
+/// Returns the tool behind a change. `root` is that of the system.
+pub(crate) fn of(change: &Change, root: &Path) -> Account {
     let Some(seen) = &change.seen else { return Account::Unnoticed };
     match (seen.actors.as_slice(), seen.more_actors) {
         ([], 0) => Account::Unnoticed,
-        (actors, 0) => of_actors(actors, database),
+        (actors, 0) => of_actors(actors, &change.key.path(), root),
         _ => Account::Unknown,
     }
 }
 
-/// Returns the tool behind what these writers made.
-pub(crate) fn of_actors(actors: &[Actor], database: &Path) -> Account {
+/// Returns the tool behind what these writers made at a path.
+pub(crate) fn of_actors(actors: &[Actor], path: &[u8], root: &Path) -> Account {
     if actors.iter().any(|actor| actor.attribution == Attribution::Uncertain) {
         return Account::Unknown;
     }
-    let lineages: Vec<Lineage> = actors.iter().map(|actor| lineage::of(actor, database)).collect();
+    let database = root.join(DATABASE);
+    let lineage = |actor: &Actor| {
+        let lineage = lineage::of(actor, &database);
+        let elsewhere = |helper| !own::is_of_helper(path, root, helper);
+        if lineage.helper.is_some_and(elsewhere) {
+            return Lineage { management: lineage.management, ..Lineage::default() };
+        }
+        lineage
+    };
+    let lineages: Vec<Lineage> = actors.iter().map(lineage).collect();
     let first = |tool: fn(&Lineage) -> Option<&Tool>| {
         let all = lineages.iter().all(|lineage| tool(lineage).is_some());
         lineages.first().and_then(tool).filter(|_| all).cloned()
@@ -65,6 +80,7 @@ pub(crate) fn of_actors(actors: &[Actor], database: &Path) -> Account {
             doubtful: lineages.iter().any(|lineage| lineage.doubtful),
             script: lineages.iter().find_map(|lineage| lineage.script.clone()),
             is_scripted: lineages.iter().all(|lineage| lineage.script.is_some()),
+            has_helper: lineages.iter().any(|lineage| lineage.helper.is_some()),
         });
     }
     if let Some(tool) = first(|lineage| lineage.management.as_ref()) {

@@ -55,8 +55,6 @@ pub struct Explainer {
     lists: Lists,
     lock: DpkgLock,
     root: PathBuf,
-    /// The folder of dpkg.
-    database: PathBuf,
     doors: Doors,
     /// True if dpkg made a change since it was last known to have ended.
     saw_dpkg: bool,
@@ -82,7 +80,6 @@ impl Explainer {
             lists: Lists::new(root),
             lock: DpkgLock::new(root),
             root: root.to_owned(),
-            database: root.join("var/lib/dpkg"),
             doors: Doors::new(root),
             saw_dpkg: false,
             clock,
@@ -190,7 +187,7 @@ impl Explainer {
         {
             return false;
         }
-        let by_dpkg = match account::of(change, &self.database) {
+        let by_dpkg = match account::of(change, &self.root) {
             Account::Unnoticed => true,
             Account::Packages(run) => run.by_dpkg,
             _ => false,
@@ -200,7 +197,7 @@ impl Explainer {
 
     /// Returns the cause of a change; `None` if nothing explains it.
     pub fn explain(&mut self, change: &Change) -> Option<Cause> {
-        let account = account::of(change, &self.database);
+        let account = account::of(change, &self.root);
         self.saw_dpkg |= matches!(&account, Account::Packages(run) if run.by_dpkg);
         let cause = self.explain_content(change, &account)?;
         Some(self.doors.judge(change, &account, cause))
@@ -232,7 +229,7 @@ impl Explainer {
             }
             (Account::Packages(run), _) if !run.doubtful => {
                 let is_own =
-                    package.is_some() && run.is_dpkg || self.is_of_tool(&change.key.path());
+                    package.is_some() && run.is_dpkg || self.is_of_tool(&change.key.path(), run);
                 Some(by_packages_tool(run, package, is_own))
             }
             (Account::Management(tool), _) => Some(deployment(tool, &run_of(tool))),
@@ -248,9 +245,9 @@ impl Explainer {
     }
 
     /// Returns true for the files of package managers themselves, and former configuration files.
-    fn is_of_tool(&self, path: &[u8]) -> bool {
+    fn is_of_tool(&self, path: &[u8], run: &Run) -> bool {
         let replaced = path.strip_suffix(REPLACED);
-        own::is_of_tool(path, &self.root)
+        own::is_of_tool(path, &self.root, run.by_dpkg)
             || replaced.is_some_and(|path| self.lists.find(path).is_some())
     }
 
@@ -444,6 +441,7 @@ fn by_packages_tool(run: &Run, package: Option<&str>, is_own: bool) -> Cause {
         (Some(script), _) => format!("script {script}"),
         (None, Some(package)) if run.is_dpkg => format!("{package} has no digest of the content"),
         (None, _) if run.is_dpkg => "written by dpkg itself".to_owned(),
+        (None, _) if run.has_helper => format!("written by a helper of {}", run.tool.name),
         (None, _) => format!("written by {} itself", run.tool.name),
     };
     if !run.is_scripted && !is_own {

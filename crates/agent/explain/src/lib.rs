@@ -28,6 +28,7 @@ mod log;
 mod own;
 mod program;
 mod sink;
+mod start;
 mod status;
 mod transient;
 
@@ -36,4 +37,5 @@ pub use explainer::Explainer;
 pub use lock::{DpkgLock, LockHolder};
 pub use program::identity_paths;
 pub use sink::ExplainingSink;
+pub use start::is_altered;
 pub use transient::transient_cause;

@@ -43,3 +43,6 @@ pub const HELD_MAX: usize = 20_000;
 /// Longest time for which a name is held back. The process table keeps ended processes for a
 /// minute, and the writer must still be known afterwards.
 pub const HOLD_MAX: Duration = Duration::from_secs(45);
+/// Most words of a command line of dpkg that are searched for options. It must be less than
+/// `attribution::limits::FIRST_ARGUMENTS_MAX`.
+pub const DPKG_WORDS_MAX: usize = 30;

@@ -7,13 +7,13 @@
 //!
 //! What a package manager starts is not its work: `apt-get -o DPkg::Pre-Invoke::=CMD` and
 //! `dpkg --pre-invoke=CMD` run any command. A descendant counts only if the process directly below
-//! dpkg runs a script of a package.
+//! dpkg runs a script of a package, or if it is a helper in the folder for its work.
 
 use std::path::Path;
 
 use model::{Actor, ProcessInfo};
 
-use crate::program::Program;
+use crate::program::{Helper, Program};
 
 /// A tool in the ancestry of a writer, or the writer itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,9 @@ pub(crate) struct Lineage {
     pub(crate) is_dpkg: bool,
     /// The script of a package in whose run the change was made, such as `coreutils.postinst`.
     pub(crate) script: Option<String>,
+    /// The work for a package manager that the writer does, which explains only files in the folder of
+    /// that work.
+    pub(crate) helper: Option<Helper>,
     /// The topmost tool of configuration management.
     pub(crate) management: Option<Tool>,
 }
@@ -55,7 +58,12 @@ pub(crate) fn of(actor: &Actor, database: &Path) -> Lineage {
     if let Some((distance, script)) = script_below_dpkg(&chain, database) {
         lineage.script = Some(script.to_owned());
         lineage.by_dpkg = true;
-        add_manager_from(&mut lineage, &chain, distance);
+        add_manager_from(&mut lineage, &chain, distance, database);
+    } else if let Some((distance, helper)) = helper_below_manager(actor, &chain, database) {
+        lineage.helper = Some(helper);
+        lineage.by_dpkg = helper == Helper::Unpack;
+        add_manager_from(&mut lineage, &chain, distance, database);
+        return lineage;
     }
     if writer.is_root {
         add_writer(&mut lineage, actor, writer, &chain, database);
@@ -68,20 +76,58 @@ pub(crate) fn of(actor: &Actor, database: &Path) -> Lineage {
 fn script_below_dpkg<'a>(chain: &[&'a ProcessInfo], database: &Path) -> Option<(usize, &'a str)> {
     chain.windows(2).enumerate().find_map(|(below, pair)| {
         let [script, dpkg] = pair else { return None };
-        let is_dpkg = is_manager(dpkg, "dpkg") && script.is_root;
+        let is_dpkg = manager(dpkg, database) == Some("dpkg") && script.is_root;
         let script = Program::of_process(script).filter(|_| is_dpkg)?;
         Some((below + 1, script.maintainer_script(database)?))
     })
 }
 
-fn is_manager(process: &ProcessInfo, name: &str) -> bool {
-    process.is_root && Program::of_process(process).and_then(|p| p.manager()) == Some(name)
+/// Returns the place of the package manager whose helper the writer is, and the work of the helper.
+/// Each process between them must be such a helper. A dpkg with hooks starts programs for others.
+fn helper_below_manager(
+    actor: &Actor,
+    chain: &[&ProcessInfo],
+    database: &Path,
+) -> Option<(usize, Helper)> {
+    let (programs, all_known) = programs_of(actor, chain);
+    let of_work = |helper: Helper| {
+        let is_helper = |process: &&&ProcessInfo| {
+            Program::of_process(process).is_some_and(|program| program.is_helper(helper))
+        };
+        let distance = 1 + chain.iter().skip(1).take_while(is_helper).count();
+        let above = chain.get(distance)?;
+        let name = manager(above, database)?;
+        let has_hooks = Program::of_process(above).is_some_and(|program| program.has_hooks());
+        let is_its_work = match helper {
+            Helper::Unpack => name == "dpkg" && !has_hooks && chain.first()?.is_root,
+            Helper::Fetch => name != "dpkg",
+        };
+        let counts = |program: &Program<'_>| {
+            program.is_helper(helper) || program.manager(database) == Some(name)
+        };
+        let is_one = programs.iter().any(|program| program.is_helper(helper));
+        (is_its_work && is_one && programs.iter().all(counts)).then_some((distance, helper))
+    };
+    [Helper::Unpack, Helper::Fetch].into_iter().filter(|_| all_known).find_map(of_work)
+}
+
+/// Returns the programs that the writer ran when it made the change, and whether all are known.
+fn programs_of<'a>(actor: &'a Actor, chain: &[&'a ProcessInfo]) -> (Vec<Program<'a>>, bool) {
+    let own = chain.first().and_then(|writer| Program::of_process(writer));
+    let others = actor.executables.iter().chain(&actor.earlier).map(Program::of_candidate);
+    (own.into_iter().chain(others).collect(), !actor.reason.contains("unknown"))
+}
+
+/// Returns the name of the package manager that a process of root is.
+fn manager(process: &ProcessInfo, database: &Path) -> Option<&'static str> {
+    let program = Program::of_process(process).filter(|_| process.is_root)?;
+    program.manager(database)
 }
 
 /// Sets the topmost package manager, from a place in the ancestry on.
-fn add_manager_from(lineage: &mut Lineage, chain: &[&ProcessInfo], from: usize) {
-    for process in chain.iter().skip(from).filter(|process| process.is_root) {
-        if let Some(name) = Program::of_process(process).and_then(|p| p.manager()) {
+fn add_manager_from(lineage: &mut Lineage, chain: &[&ProcessInfo], from: usize, database: &Path) {
+    for process in chain.iter().skip(from) {
+        if let Some(name) = manager(process, database) {
             lineage.packages = Some(tool(name, process));
         }
     }
@@ -96,27 +142,26 @@ fn add_writer(
     chain: &[&ProcessInfo],
     database: &Path,
 ) {
-    let own = Program::of_process(writer);
-    let others = actor.executables.iter().chain(&actor.earlier).map(Program::of_candidate);
-    let programs: Vec<Program<'_>> = own.into_iter().chain(others).collect();
-    let below_dpkg = chain.get(1).is_some_and(|parent| is_manager(parent, "dpkg"));
+    let (programs, all_known) = programs_of(actor, chain);
+    let of_program = |program: &Program<'_>| program.manager(database);
+    let below_dpkg = chain.get(1).is_some_and(|above| manager(above, database) == Some("dpkg"));
     let script = |program: &Program<'_>| -> Option<String> {
         program.maintainer_script(database).filter(|_| below_dpkg).map(str::to_owned)
     };
-    let counts = |program: &Program<'_>| program.manager().is_some() || script(program).is_some();
-    let all = programs.iter().all(counts) && !actor.reason.contains("unknown");
-    let named = || programs.iter().filter_map(Program::manager);
+    let counts = |program: &Program<'_>| of_program(program).is_some() || script(program).is_some();
+    let all = programs.iter().all(counts) && all_known;
+    let named = || programs.iter().filter_map(of_program);
     let first_script = programs.iter().find_map(script);
     // A script of a package further up is certain, whatever the writer ran.
     let certain = lineage.script.is_some() && first_script.is_none();
     let by_script = first_script.as_ref().map(|_| "dpkg");
     let name = named().find(|name| *name == "dpkg").or(named().next()).or(by_script);
     let Some(name) = name else { return };
-    lineage.is_dpkg = programs.iter().all(|program| program.manager() == Some("dpkg"));
+    lineage.is_dpkg = programs.iter().all(|program| of_program(program) == Some("dpkg"));
     lineage.by_dpkg |= name == "dpkg";
     lineage.doubtful = !certain && !all;
     lineage.script = lineage.script.take().or(first_script);
-    add_manager_from(lineage, chain, 0);
+    add_manager_from(lineage, chain, 0, database);
     if lineage.packages.is_none() {
         lineage.packages = Some(tool(name, writer));
     }
@@ -238,11 +283,59 @@ mod tests {
 
     #[test]
     fn script_of_another_system_is_none_of_a_package() {
-        let dpkg = || process("/usr/bin/dpkg", "dpkg --root=/srv/x -i a.deb");
+        let dpkg = || process("/usr/bin/dpkg", "dpkg --force-script-chrootless -i a.deb");
         let mut script = process("/usr/bin/dash", "/bin/sh /var/lib/dpkg/info/a.postinst");
         assert!(of(&actor(&[script.clone(), dpkg()])).by_dpkg);
         script.foreign = true;
-        assert_eq!(of(&actor(&[script, dpkg()])), Lineage::default());
+        assert_eq!(of(&actor(&[script.clone(), dpkg()])), Lineage::default());
+        script.foreign = false;
+        let other = || process("/usr/bin/dpkg", "dpkg --admindir=/srv/x -i a.deb");
+        assert_eq!(of(&actor(&[script, other()])), Lineage::default(), "of another database");
+        assert_eq!(of(&actor(&[other()])), Lineage::default());
+    }
+
+    #[test]
+    fn helpers_count_only_directly_below_their_manager() {
+        let dpkg = || process("/usr/bin/dpkg", "dpkg -i a.deb");
+        let [deb, tar] = ["dpkg-deb", "tar"].map(|name| process(&format!("/usr/bin/{name}"), name));
+        let shell = process("/usr/bin/dash", "sh -c x");
+        let apt = process("/usr/bin/apt-get", "apt-get update");
+        let found = of(&actor(&[tar.clone(), deb.clone(), dpkg(), apt.clone()]));
+        assert_eq!(found.helper, Some(Helper::Unpack));
+        assert_eq!(found.packages.unwrap().name, "apt-get");
+        let hooked = process("/usr/bin/dpkg", "dpkg --pre-invoke=x -i a.deb");
+        for chain in [
+            vec![tar.clone(), shell.clone(), dpkg()],
+            vec![tar.clone(), deb.clone(), hooked],
+            vec![tar.clone(), apt.clone()],
+            vec![shell],
+        ] {
+            assert_eq!(of(&actor(&chain)), Lineage::default(), "{chain:?}");
+        }
+        let mut method = process("/usr/lib/apt/methods/http", "http");
+        method.is_root = false;
+        let found = of(&actor(&[method.clone(), apt]));
+        assert_eq!(found.helper, Some(Helper::Fetch), "it gives up the rights of root");
+        assert_eq!(of(&actor(&[method, dpkg()])), Lineage::default());
+        let mut both = actor(&[tar, dpkg()]);
+        both.process.as_mut().unwrap().executable = None;
+        let program = |path: &str| Candidate {
+            executable: Executable { path: path.into(), ..Executable::default() },
+            ..Candidate::default()
+        };
+        both.executables = vec![program("/usr/bin/dpkg"), program("/usr/bin/rm")];
+        assert_eq!(of(&both).helper, Some(Helper::Unpack));
+        both.executables.push(program("/usr/bin/bash"));
+        assert_eq!(of(&both).helper, None);
+    }
+
+    #[test]
+    fn dpkg_of_another_system_leaves_the_cause_to_the_tool_above() {
+        let ansible = process("/usr/bin/python3", "python3 /usr/bin/ansible-playbook x.yml");
+        let dpkg = process("/usr/bin/dpkg", "dpkg --root=/srv/x -i a.deb");
+        let found = of(&actor(&[dpkg, ansible]));
+        assert!(found.packages.is_none());
+        assert_eq!(found.management.unwrap().name, "ansible");
     }
 
     #[test]
@@ -288,6 +381,8 @@ mod tests {
         let found = of(&actor(&[process("/usr/bin/ruby3.1", &line)]));
         assert_eq!(found.management, None, "its folder is in one that all may write to");
         let gone = of(&actor(&[process("/usr/bin/ruby3.1", "ruby -W0 /opt/x/bin/puppet agent")]));
+        let line = "puppet agent";
+        assert_eq!(of(&actor(&[process("/opt/x/bin/puppet", line)])).management, None, "no script");
         assert_eq!(gone.management.unwrap().name, "puppet");
     }
 

@@ -2,21 +2,31 @@
 
 use std::path::Path;
 
-/// Files and folders below the system's root.
+use crate::program::Helper;
+
+/// Files and folders of dpkg below the system's root. The options of other package managers choose
+/// the names of their files, so that theirs could be scripts and lists of packages.
+const OWN_OF_DPKG: &[&str] = &["var/lib/dpkg", "var/log/dpkg.log"];
+/// Those of other package managers.
 const OWN: &[&str] = &[
     "run/unattended-upgrades",
+    "run/unattended-upgrades.lock",
     "var/cache/PackageKit",
     "var/cache/apt",
     "var/lib/PackageKit",
     "var/lib/apt",
     "var/lib/aptitude",
-    "var/lib/dpkg",
+    "var/lib/dpkg/lock",
+    "var/lib/dpkg/lock-frontend",
     "var/lib/unattended-upgrades",
     "var/log/apt",
     "var/log/aptitude",
-    "var/log/dpkg.log",
     "var/log/unattended-upgrades",
 ];
+
+/// Folders in which programs work for a package manager.
+const UNPACKED: &[&str] = &["var/lib/dpkg/tmp.ci"];
+const FETCHED: &[&str] = &["var/cache/apt/archives/partial", "var/lib/apt/lists/partial"];
 
 /// Returns the part of an absolute path below the system's root.
 pub(crate) fn below<'a>(path: &'a [u8], root: &Path) -> Option<&'a [u8]> {
@@ -33,7 +43,18 @@ pub(crate) fn is_at_or_below(path: &[u8], tops: &[&str]) -> bool {
     })
 }
 
-/// Returns true for a file of a package manager. `root` is the system's root.
-pub(crate) fn is_of_tool(path: &[u8], root: &Path) -> bool {
-    below(path, root).is_some_and(|path| is_at_or_below(path, OWN))
+/// Returns true for a file of a package manager, which is dpkg perhaps. `root` is the system's root.
+pub(crate) fn is_of_tool(path: &[u8], root: &Path, by_dpkg: bool) -> bool {
+    below(path, root).is_some_and(|path| {
+        is_at_or_below(path, OWN) || by_dpkg && is_at_or_below(path, OWN_OF_DPKG)
+    })
+}
+
+/// Returns true for a file that a helper writes for its package manager.
+pub(crate) fn is_of_helper(path: &[u8], root: &Path, helper: Helper) -> bool {
+    let folders = match helper {
+        Helper::Unpack => UNPACKED,
+        Helper::Fetch => FETCHED,
+    };
+    below(path, root).is_some_and(|path| is_at_or_below(path, folders))
 }

@@ -15,9 +15,12 @@ pub fn transient_cause(key: &ItemKey, seen: &Detection, root: &Path) -> Option<C
         return None;
     }
     let path = key.path();
-    let is_own = explainer::is_temporary_name(&key.name) || own::is_of_tool(&path, root);
-    let (tool, is_dpkg) = match account::of_actors(&seen.actors, &root.join("var/lib/dpkg")) {
-        Account::Packages(run) if !run.doubtful && (run.script.is_some() || is_own) => {
+    let is_own =
+        |by_dpkg| explainer::is_temporary_name(&key.name) || own::is_of_tool(&path, root, by_dpkg);
+    let (tool, is_dpkg) = match account::of_actors(&seen.actors, &path, root) {
+        Account::Packages(run)
+            if !run.doubtful && (run.script.is_some() || is_own(run.by_dpkg)) =>
+        {
             (run.tool, run.is_dpkg)
         }
         Account::Management(tool) => (tool, false),

@@ -129,6 +129,7 @@ fn seen(executables: &[&str]) -> Detection {
     Detection { notices: 1, actors: vec![actor], ..Detection::default() }
 }
 
+const PUPPET: &str = "/usr/bin/ruby /opt/none/bin/puppet";
 const BY_DPKG: &[&str] = &["/usr/bin/dpkg", "/usr/bin/apt-get", "/usr/bin/bash"];
 
 #[test]
@@ -286,7 +287,7 @@ fn programs_below_a_tool_are_a_deployment() {
     for hook in hooks {
         assert_eq!(explain(hook), Cause::default(), "a hook can be any command");
     }
-    let cause = explain(&["/usr/bin/cp", "/none/salt-minion"]);
+    let cause = explain(&["/usr/bin/cp", "/usr/bin/python3 /opt/none/bin/salt-minion"]);
     assert_eq!((cause.kind, &*cause.tool), (CauseKind::Deployment, "salt"));
     assert_eq!(explain(&["/usr/bin/cp", "/usr/bin/bash"]), Cause::default());
 }
@@ -294,26 +295,38 @@ fn programs_below_a_tool_are_a_deployment() {
 #[test]
 fn package_managers_write_only_their_own_files() {
     let system = System::new();
-    for folder in ["var/lib/apt", "usr/lib"] {
+    for folder in ["var/lib/apt/lists/partial", "var/lib/dpkg/tmp.ci", "run", "usr/lib"] {
         fs::create_dir_all(system.folder.path().join(folder)).unwrap();
     }
     let kind = |path: &str, writer: &str| {
         system.write(path, "x");
-        system.explain(&system.created(path, Some(seen(&[writer])))).kind
+        let writers: Vec<&str> = writer.split(" < ").collect();
+        system.explain(&system.created(path, Some(seen(&writers)))).kind
     };
+    let unattended = "/usr/bin/python3 /usr/bin/unattended-upgrade";
     for (path, writer) in [
         ("var/lib/dpkg/available", "/usr/bin/dpkg"),
         ("var/log/dpkg.log", "/usr/bin/dpkg"),
         ("etc/tool.conf.dpkg-old", "/usr/bin/dpkg"),
         ("var/lib/apt/extended_states", "/usr/bin/apt-get"),
+        ("var/lib/apt/extended_states", "/usr/bin/apt-mark"),
+        ("var/lib/dpkg/lock-frontend", "/usr/bin/apt-get"),
+        ("run/unattended-upgrades.lock", unattended),
+        ("var/lib/dpkg/tmp.ci/control", "/usr/bin/tar < /usr/bin/dpkg-deb < /usr/bin/dpkg"),
+        ("var/lib/apt/lists/partial/x", "/usr/lib/apt/methods/http < /usr/bin/apt-get"),
     ] {
         assert_eq!(kind(path, writer), CauseKind::Deployment, "{path}");
     }
-    // A library of LD_PRELOAD, or a database of its own.
+    // A library of LD_PRELOAD, a database of its own, or an option that names the file.
     for (path, writer) in [
         ("usr/lib/unlisted", "/usr/bin/dpkg"),
         ("etc/unlisted.dpkg-old", "/usr/bin/dpkg"),
         ("usr/lib/unlisted", "/usr/bin/apt-get"),
+        ("var/lib/dpkg/info/x.postinst", "/usr/bin/dpkg --admindir=/srv/x -i a.deb"),
+        ("var/lib/dpkg/info/x.postinst", "/usr/bin/apt-get"),
+        ("var/lib/dpkg/info/x.postinst", "/usr/bin/tar < /usr/bin/dpkg-deb < /usr/bin/dpkg"),
+        ("var/lib/dpkg/tmp.ci/x", "/usr/bin/tar < /usr/bin/bash < /usr/bin/dpkg"),
+        ("usr/lib/unlisted", "/usr/lib/apt/methods/http < /usr/bin/apt-get"),
     ] {
         assert_eq!(kind(path, writer), CauseKind::Unexplained, "{path} by {writer}");
     }
@@ -334,7 +347,7 @@ fn files_of_a_moment_have_the_cause_of_their_writers() {
     assert_eq!(cause("/etc/cron.d/x.dpkg-tmp", BY_DPKG), explained("apt-get", false));
     assert_eq!(cause("/etc/x", BY_DPKG), None, "dpkg has no such file");
     assert_eq!(cause("/etc/x.dpkg-tmp", &["/usr/bin/touch", "/usr/bin/dpkg"]), None, "a hook");
-    assert_eq!(cause("/etc/x", &["/usr/bin/touch", "/none/puppet"]), explained("puppet", false));
+    assert_eq!(cause("/etc/x", &["/usr/bin/touch", PUPPET]), explained("puppet", false));
 }
 
 #[test]
@@ -471,7 +484,7 @@ fn doors_keep_their_cause_with_attention() {
     let script = system.script("postinst");
     let attention = (CauseKind::Deployment, true);
     assert_eq!(explain(&["/usr/bin/tee", &script, "/usr/bin/dpkg"]), attention);
-    assert_eq!(explain(&["/usr/bin/cp", "/none/puppet"]), attention);
+    assert_eq!(explain(&["/usr/bin/cp", PUPPET]), attention);
     assert_eq!(explain(&["/usr/bin/dpkg", "/usr/bin/apt"]), (CauseKind::Unexplained, false));
     assert_eq!(explain(&["/usr/bin/apt-get"]), (CauseKind::Unexplained, false));
     assert_eq!(explain(&["/usr/bin/tee", "/usr/bin/apt-get"]), (CauseKind::Unexplained, false));

@@ -138,7 +138,10 @@ impl Realtime {
     /// kernel does not notify, that is not an error: see [`Realtime::status`].
     pub fn start(options: RealtimeOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
         // The table must be complete before the first notification.
-        let identity = explain::identity_paths;
+        let identity = attribution::Identity {
+            paths: explain::identity_paths,
+            is_altered: explain::is_altered,
+        };
         let attribution = options.attribution.map(|own| attribution::Options { identity, ..own });
         let attribution = Attributed::start(attribution);
         let watch = WatchOptions { origins: attribution.origins(), ..options.watch };

@@ -88,7 +88,8 @@ pub struct ProcessInfo {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub working_directory: String,
     /// True for a program that explains changes, such as dpkg, if the host has another file at its
-    /// path, or none: it was started in another mount namespace, or replaced.
+    /// path, or none: it was started in another mount namespace, or replaced. Also true if it was
+    /// started so that it may run other code.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign: bool,
     /// The first few arguments with the program's name, without masks. The agent needs them to
