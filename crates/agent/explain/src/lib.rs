@@ -22,6 +22,7 @@ pub mod explainer;
 mod history;
 pub mod limits;
 mod lineage;
+mod links;
 mod lists;
 mod lock;
 mod log;

@@ -5,6 +5,8 @@ use std::time::Duration;
 /// Most paths in the index of the lists. An entry takes about 50 bytes: at most about 25 MB, until
 /// the index is dropped.
 pub const ENTRIES_MAX: usize = 400_000;
+/// Most links on the path of a folder. A path with more is taken as it is from there on.
+pub const LINKS_MAX: usize = 40;
 /// Most packages in the index.
 pub const PACKAGES_MAX: usize = 5_000;
 /// Largest file of dpkg that is read, except the status database, bytes.

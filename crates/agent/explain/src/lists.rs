@@ -5,16 +5,14 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Read as _;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::limits;
+use crate::links::Links;
 use crate::log::Stamp;
 use crate::status::{self, Md5};
-
-/// Folders that may be links into `/usr`; lists name files with either path.
-const MERGED: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "libo32"];
 
 /// A path of a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +34,9 @@ struct Entry {
 pub(crate) struct Lists {
     root: PathBuf,
     folder: PathBuf,
-    /// Paths that are links, and what they lead to.
-    merged: Vec<(Vec<u8>, Vec<u8>)>,
+    links: Links,
+    /// The folder of the last inserted path, and the same without links.
+    last_folder: Option<(Vec<u8>, Vec<u8>)>,
     hasher: RandomState,
     entries: HashMap<u64, Entry>,
     /// Names of the packages in the index.
@@ -59,8 +58,9 @@ impl Lists {
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         Self {
             folder: root.join("var/lib/dpkg"),
+            links: Links::new(&root),
             root,
-            merged: Vec::new(),
+            last_folder: None,
             hasher: RandomState::new(),
             entries: HashMap::new(),
             packages: Vec::new(),
@@ -104,9 +104,7 @@ impl Lists {
     /// Reads the lists of these packages, and those of the package that is being unpacked, as far
     /// as they changed since they were read.
     pub(crate) fn load(&mut self, packages: impl IntoIterator<Item = String>) {
-        if self.merged.is_empty() {
-            self.merged = merged(&self.root);
-        }
+        self.last_folder = None;
         self.load_diversions();
         let info = self.folder.join("info");
         for package in packages {
@@ -167,7 +165,8 @@ impl Lists {
         }
         let root = self.root.as_os_str().as_bytes();
         let below = if root == b"/" { path } else { path.strip_prefix(root)? };
-        let hash = self.hasher.hash_one(self.place(below.to_vec()));
+        let (folder, name) = split(below)?;
+        let hash = self.hash(&self.links.resolve(folder), name);
         let Entry { package, md5 } = *self.entries.get(&hash)?;
         let package = self.packages.get(package as usize)?.clone();
         Some(Member { package, md5 })
@@ -195,7 +194,11 @@ impl Lists {
             Some((to, keeper)) if keeper != package => to.clone(),
             _ => path,
         };
-        let hash = self.hasher.hash_one(self.place(path));
+        let Some((folder, name)) = split(&path) else { return };
+        let known = self.last_folder.take_if(|(known, _)| *known == folder);
+        let known = known.unwrap_or_else(|| (folder.to_vec(), self.links.resolve(folder)));
+        let hash = self.hash(&known.1, name);
+        self.last_folder = Some(known);
         let Some(number) = self.number(package) else { return };
         let is_full = self.entries.len() >= limits::ENTRIES_MAX;
         if is_full && !self.entries.contains_key(&hash) {
@@ -238,15 +241,9 @@ impl Lists {
         stamp != self.read.insert(file.to_owned(), stamp).flatten()
     }
 
-    /// Returns the path without links at its beginning.
-    fn place(&self, path: Vec<u8>) -> Vec<u8> {
-        let linked = |(from, _): &&(Vec<u8>, Vec<u8>)| {
-            path.strip_prefix(from.as_slice()).is_some_and(|rest| rest.first() == Some(&b'/'))
-        };
-        match self.merged.iter().find(linked) {
-            Some((from, to)) => [to, path.get(from.len()..).unwrap_or_default()].concat(),
-            None => path,
-        }
+    /// Returns the key of a path in the index. The folder has no links on its path.
+    fn hash(&self, folder: &[u8], name: &[u8]) -> u64 {
+        self.hasher.hash_one((folder, name))
     }
 
     fn load_diversions(&mut self) {
@@ -273,15 +270,10 @@ enum Form {
     Digests,
 }
 
-/// Returns the folders at the top that are links, with what they lead to.
-fn merged(root: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let link = |name: &&str| {
-        let to = fs::read_link(root.join(name)).ok()?.into_os_string().into_vec();
-        let to = to.strip_prefix(b"/").unwrap_or(&to).to_vec();
-        let to = to.starts_with(b"usr/").then(|| [b"/", to.as_slice()].concat())?;
-        Some((format!("/{name}").into_bytes(), to))
-    };
-    MERGED.iter().filter_map(link).collect()
+/// Splits a path into its folder and its name, without the slash between them.
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = path.iter().rposition(|byte| *byte == b'/')?;
+    Some((path.get(..at)?, path.get(at + 1..)?))
 }
 
 fn recent_lists(info: &Path) -> Vec<String> {
@@ -316,4 +308,39 @@ fn read_file(path: &Path) -> Option<Vec<u8>> {
     let file = File::open(path).ok()?;
     file.take(limits::LIST_BYTES_MAX).read_to_end(&mut text).ok()?;
     Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn files_below_links_of_root_are_members() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let at = |path: &str| root.join(path);
+        fs::create_dir_all(at("data/opt/tool/deep")).unwrap();
+        fs::create_dir_all(at("var/lib/dpkg/info")).unwrap();
+        symlink("/data/opt", at("opt")).unwrap();
+        symlink("../../opt/./tool/deep", at("data/opt/tool/link")).unwrap();
+        symlink("circle", at("circle")).unwrap();
+        let list = "/opt\n/opt/tool\n/opt/tool/link\n/opt/tool/link/a\n/opt/tool/b\n/circle/c\n";
+        fs::write(at("var/lib/dpkg/info/tool.list"), list).unwrap();
+        let is_member = |path: &str| {
+            let mut lists = Lists::new(&root);
+            lists.load(["tool".to_owned()]);
+            lists.find(at(path).as_os_str().as_bytes()).is_some()
+        };
+        for path in ["data/opt/tool/deep/a", "data/opt/tool/link", "data/opt/tool/b", "opt/tool/b"]
+        {
+            assert!(is_member(path), "{path}");
+        }
+        assert!(!is_member("data/opt/b") && !is_member("tool/b"));
+        if fs::symlink_metadata(at("opt")).unwrap().uid() == 0 {
+            lchown(at("opt"), Some(1), None).unwrap();
+            assert!(!is_member("data/opt/tool/b"), "a link of another user");
+        }
+    }
 }
