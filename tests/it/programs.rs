@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::place::Place;
-use crate::common::{Api, eventually};
+use crate::common::{Api, Running, eventually, run};
 use serde_json::Value;
 
 /// Runs of each case: the order of notifications and messages differs.
@@ -175,6 +175,70 @@ fn lone_command_is_named_with_its_arguments() {
     let found = found["data"]["affected_items"].as_array().unwrap().clone();
     assert!(found.len() >= touched && touched > 0, "{} of {touched}", found.len());
     assert!(found.iter().all(|change| change["path"].as_str().unwrap().contains("touch-")));
+    assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn without_real_time_priority_names_are_right_and_it_is_said() {
+    let Some(place) = Place::new("programs-normal") else { return };
+    if Command::new("setpriv").arg("--version").output().is_err() {
+        return needs::skip("needs setpriv and prlimit, to take rights away");
+    }
+    let through = ["prlimit", "--rtprio=0:0", "--nice=0:0", "setpriv", "--bounding-set=-sys_nice"];
+    let through = [&through[..], &["--inh-caps=-all", "--"]].concat();
+    let running = Running::start_through(&through, &place.words(), &place.log);
+    running.line("synchronised: ");
+    let api = Api::of(&place.data);
+    let reason = "the names of programs are incomplete: without real-time priority";
+    let says = |state: &Value, on: &str, reason_of: &str| {
+        let said = state[reason_of].as_str().unwrap_or_default();
+        if state[on] == true && said.starts_with(reason) { Ok(()) } else { Err(state.to_string()) }
+    };
+    eventually("the server has the reason", || {
+        let state = api.get("/coverage/state");
+        says(&state["data"]["affected_items"][0], "attribution", "attribution_reason")
+    });
+    eventually("the agent has the reason", || {
+        let data = place.data.to_str().unwrap();
+        let (_, status, error) = run(&["queue", "status", "--json", "--data", data]);
+        let status: Value = serde_json::from_str(&status).unwrap_or_else(|_| panic!("{error}"));
+        says(&status["realtime"]["attribution"], "on", "reason")
+    });
+    // A program that stays is certain. Short ones may be gone before they are read, but none is named
+    // wrongly.
+    let mut shell = Command::new("sh")
+        .args(["-c", "echo x > stays; read line"])
+        .current_dir(&place.tree)
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let change = created(&api, &place.at("stays"));
+    assert_eq!(change["process"]["pid"], shell.id(), "{change:#}");
+    assert!(judge(&change, "dash").is_ok(), "{change:#}");
+    drop(shell.stdin.take());
+    shell.wait().unwrap();
+    let short = ["touch", "cp", "dd"];
+    for run in 0..10 {
+        for name in short {
+            let file = place.at(&format!("{name}-{run}"));
+            let script = match name {
+                "touch" => "touch $0; true",
+                "cp" => "cp file $0; true",
+                _ => "dd if=file of=$0 status=none; true",
+            };
+            let words = ["-c", script, &file];
+            let status = Command::new("bash").args(words).current_dir(&place.tree).status();
+            assert!(status.unwrap().success());
+        }
+    }
+    let mut certain = 0;
+    for run in 0..10 {
+        for name in short {
+            let change = created(&api, &place.at(&format!("{name}-{run}")));
+            certain += usize::from(judge(&change, name).unwrap_or_else(|wrong| panic!("{wrong}")));
+        }
+    }
+    eprintln!("{certain} of 30 are certain");
     assert_eq!(running.stop(), 0);
 }
 
