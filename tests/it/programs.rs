@@ -242,6 +242,76 @@ fn without_real_time_priority_names_are_right_and_it_is_said() {
     assert_eq!(running.stop(), 0);
 }
 
+/// A wheel with a module of 20 files, made without a network.
+const WHEEL: &str = r#"python3 -c '
+import zipfile
+info = "made-1.0.dist-info"
+with zipfile.ZipFile("made-1.0-py3-none-any.whl", "w") as wheel:
+    for number in range(20):
+        wheel.writestr(f"made/deep/part{number}.py", f"number = {number}\n")
+    wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: made\nVersion: 1.0\n")
+    lines = "Wheel-Version: 1.0\nGenerator: a\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    wheel.writestr(f"{info}/WHEEL", lines)
+    wheel.writestr(f"{info}/RECORD", "")'"#;
+const PIP: &str = "python3 -m pip install --quiet --disable-pip-version-check --no-index --no-deps \
+    --prefix \"$0\" made-1.0-py3-none-any.whl";
+/// A package of node with as many files.
+const TARBALL: &str = r#"mkdir -p made/lib/deep
+echo '{"name": "made", "version": "1.0.0"}' > made/package.json
+for n in $(seq 20); do echo "$n" > made/lib/deep/part$n.js; done
+npm pack --silent ./made"#;
+const NPM: &str =
+    "npm install --silent --no-audit --no-fund --offline --prefix \"$0\" ./made-1.0.0.tgz";
+
+#[test]
+fn files_that_pip_installs_have_it_as_their_writer() {
+    installed_by("pip", "python3 -m pip --version", [WHEEL, PIP], "python");
+}
+
+#[test]
+fn files_that_npm_installs_have_it_as_their_writer() {
+    installed_by("npm", "npm --version", [TARBALL, NPM], "node");
+}
+
+/// Has a tool install a package, and compares the writers of all files with its program.
+fn installed_by(tool: &str, version: &str, [make, install]: [&str; 2], program: &str) {
+    let Some(place) = Place::new(&format!("programs-{tool}")) else { return };
+    let made = place.tree.with_file_name("made");
+    std::fs::create_dir(&made).unwrap();
+    let sh = |script: &str, word: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-ec", script, word]).current_dir(&made).env("HOME", &made);
+        command.env("npm_config_cache", made.join("cache")).output().unwrap()
+    };
+    if !sh(version, "sh").status.success() {
+        return needs::skip(&format!("needs {tool}"));
+    }
+    let done = sh(make, "sh");
+    assert!(done.status.success(), "{done:?}");
+    let (running, api) = place.up();
+    let done = sh(install, &place.at("new"));
+    assert!(done.status.success(), "{done:?}");
+    let mut changes = Vec::new();
+    eventually("each installed file is on the server", || {
+        changes = api.history("/changes?kind=created&limit=1000");
+        let part = |change: &&Value| change["path"].as_str().unwrap().contains("/deep/part");
+        let parts = changes.iter().filter(part).count();
+        if parts == 20 { Ok(()) } else { Err(format!("{parts} of 20: {changes:#?}")) }
+    });
+    assert!(changes.iter().all(|change| change["cause"]["kind"] == "unexplained"), "{changes:#?}");
+    // A new directory that is compared while it is being filled may have files without a writer. A tool
+    // that moves directories has an uncertain one.
+    let is_known = |change: &&Value| !change["process"].is_null();
+    let known: Vec<&Value> = changes.iter().filter(is_known).collect();
+    eprintln!("{} of {} have a certain writer", known.len(), changes.len());
+    assert!(!known.is_empty(), "{changes:#?}");
+    for change in known {
+        judge(change, program).unwrap_or_else(|wrong| panic!("{wrong}"));
+        assert!(change["process"].to_string().contains(tool), "{change:#}");
+    }
+    assert_eq!(running.stop(), 0);
+}
+
 /// Waits for the creation of a file.
 fn created(api: &Api, file: &str) -> Value {
     let mut found = Value::Null;
