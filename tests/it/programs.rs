@@ -284,7 +284,7 @@ fn installed_by(tool: &str, version: &str, [make, install]: [&str; 2], program: 
         command.env("npm_config_cache", made.join("cache")).output().unwrap()
     };
     if !sh(version, "sh").status.success() {
-        return needs::skip(&format!("needs {tool}"));
+        return needs::skip(format!("needs {tool}"));
     }
     let done = sh(make, "sh");
     assert!(done.status.success(), "{done:?}");
@@ -299,12 +299,10 @@ fn installed_by(tool: &str, version: &str, [make, install]: [&str; 2], program: 
         if parts == 20 { Ok(()) } else { Err(format!("{parts} of 20: {changes:#?}")) }
     });
     assert!(changes.iter().all(|change| change["cause"]["kind"] == "unexplained"), "{changes:#?}");
-    // A new directory that is compared while it is being filled may have files without a writer. A tool
-    // that moves directories has an uncertain one.
+    // A new directory is compared while it is being filled: what is found may have been notified before.
     let is_known = |change: &&Value| !change["process"].is_null();
     let known: Vec<&Value> = changes.iter().filter(is_known).collect();
-    eprintln!("{} of {} have a certain writer", known.len(), changes.len());
-    assert!(!known.is_empty(), "{changes:#?}");
+    assert!(known.len() * 10 >= changes.len() * 9, "{} of {}", known.len(), changes.len());
     for change in known {
         judge(change, program).unwrap_or_else(|wrong| panic!("{wrong}"));
         assert!(change["process"].to_string().contains(tool), "{change:#}");

@@ -34,7 +34,13 @@ impl DeferredNames {
         self.names.values().map(|(since_ns, _)| since_ns.saturating_add(WAIT_MAX)).min()
     }
 
-    /// Adds to the due names those that waited for one of them.
+    /// Returns true if names wait for this directory.
+    pub(crate) fn is_awaited(&self, directory: &ItemKey) -> bool {
+        self.names.contains_key(directory)
+    }
+
+    /// Adds to the due names those that waited for one of them. An awaited directory is unknown: its
+    /// check finds everything below it.
     pub(crate) fn release(&mut self, due: Vec<DueCheck>, now_ns: u64) -> Vec<DueCheck> {
         let mut all: BTreeMap<ItemKey, DueCheck> = BTreeMap::new();
         for due in due {
@@ -43,11 +49,10 @@ impl DeferredNames {
         if self.names.is_empty() {
             return all.into_values().collect();
         }
-        let deep: Vec<Vec<u8>> =
-            all.values().filter(|due| due.depth != Depth::Name).map(|due| due.key.path()).collect();
+        let is_deep = |due: &&DueCheck| due.depth != Depth::Name || self.is_awaited(&due.key);
+        let deep: Vec<Vec<u8>> = all.values().filter(is_deep).map(|due| due.key.path()).collect();
         let is_ready = |directory: &ItemKey, (since_ns, _): &mut (u64, Vec<DueCheck>)| {
             now_ns.saturating_sub(*since_ns) >= WAIT_MAX
-                || all.contains_key(directory)
                 || deep.iter().any(|path| is_at_or_below(&directory.path(), path))
         };
         let ready: Vec<DueCheck> =
@@ -95,6 +100,18 @@ mod tests {
         assert_eq!(paths(&together), ["/r/d", "/r/d/a", "/r/d/s/b"]);
         assert_eq!(together[1].notices.count, 3, "the notices of a name are gathered");
         assert_eq!((deferred.len(), deferred.next_due_ns()), (0, None));
+    }
+
+    #[test]
+    fn names_are_due_with_an_awaited_directory_above_theirs() {
+        let mut deferred = DeferredNames::default();
+        deferred.add(due("/r/d/s", 0).key, vec![due("/r/d/s/b", 1)], 5);
+        assert!(!deferred.is_awaited(&due("/r/d", 0).key));
+        assert_eq!(paths(&deferred.release(vec![due("/r/d", 0)], 6)), ["/r/d"]);
+        deferred.add(due("/r/d", 0).key, vec![due("/r/d/s", 1)], 5);
+        // The check of `d` finds everything below it.
+        let together = deferred.release(vec![due("/r/d", 0)], 6);
+        assert_eq!(paths(&together), ["/r/d", "/r/d/s", "/r/d/s/b"]);
     }
 
     #[test]

@@ -230,6 +230,7 @@ impl Realtime {
         // may take long.
         let is_new = |due: &&DueCheck| {
             due.depth == Depth::Below && (due.notices.created || due.notices.moved)
+                || self.deferred.is_awaited(&due.key)
         };
         let below = |tree: &DueCheck| self.watcher.take_below(&tree.key.path(), now);
         let below: Vec<DueCheck> = due.iter().filter(is_new).flat_map(below).collect();
