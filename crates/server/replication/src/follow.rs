@@ -95,14 +95,13 @@ fn adopt(options: &FollowOptions) -> Result<Marker, FollowError> {
         return Err(FollowError::Folder { path: path.clone() });
     }
     let from = &options.server.from;
-    let mut marker = match known {
-        Some(marker) => marker,
-        None => {
-            // A backup of this version has every decision up to its position.
-            let decisions = restored && ControlStore::position_of(registry_db)?.is_some();
-            let version = if decisions { VERSION } else { 0 };
-            Marker { seeded: restored, version, ..Marker::new(from, &options.host)? }
-        }
+    let mut marker = if let Some(marker) = known {
+        marker
+    } else {
+        // A backup of this version has every decision up to its position.
+        let decisions = restored && ControlStore::position_of(registry_db)?.is_some();
+        let version = if decisions { VERSION } else { 0 };
+        Marker { seeded: restored, version, ..Marker::new(from, &options.host)? }
     };
     marker.from.clone_from(from);
     marker.store(path)?;

@@ -7,7 +7,7 @@ use journal::{AppendError, Durability, Journal};
 use model::{Position, Record};
 
 use crate::applier::{Message, Submitted};
-use crate::disk::disk_state;
+use crate::disk::{DiskState, disk_state};
 use crate::replay::check_version;
 use crate::shared::{Floor, Shared};
 use crate::{Commit, CommitError};
@@ -147,7 +147,7 @@ fn expect_space(shared: &Shared) -> Result<(), CommitError> {
     // Known from the last check, a second ago at most.
     let Some(disk) = shared.disk_full.lock().clone() else { return Ok(()) };
     for folder in &shared.options.folders {
-        let free = disk_state(folder, &shared.options.disk).map(|state| state.free_bytes());
+        let free = disk_state(folder, &shared.options.disk).map(DiskState::free_bytes);
         if free.is_ok_and(|free| free < shared.options.disk.critical_bytes / RESERVE_SHARE) {
             return Err(CommitError::Full(format!(
                 "the server's disk is full: free space there: {disk}"

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use rusqlite::{Connection, params, params_from_iter};
+use rusqlite::{Connection, Row, params, params_from_iter};
 
 use crate::record::columns_of;
 use crate::schema::{Own, Table, tables};
@@ -112,25 +112,34 @@ fn remove<'a>(
         if row.len() > table.columns.len() || table.key.iter().any(|at| *at >= row.len()) {
             return Err(unfit(table, "has a row of another length"));
         }
-        let key: Vec<&Value> = table.key.iter().map(|at| &row[*at]).collect();
+        let key: Vec<&Value> = table.key.iter().filter_map(|at| row.get(*at)).collect();
         if !table.own.is_empty()
             && let Some(old) = select.query(params_from_iter(&key))?.next()?
         {
-            let mut values = Vec::new();
-            for (own, life) in &table.own {
-                let same = match life {
-                    Some(at) => row.get(*at) == Some(&old.get_ref(*at)?.into()),
-                    None => true,
-                };
-                if same {
-                    values.push((*own, old.get_ref(*own)?.into()));
-                }
-            }
-            kept.insert((&rows.table, n), values);
+            kept.insert((&rows.table, n), own_values(table, row, old)?);
         }
         delete.execute(params_from_iter(&key))?;
     }
     Ok(())
+}
+
+/// Returns what a row has in the columns that are not logged, as far as `new` is of the same life.
+fn own_values(
+    table: &Table,
+    new: &[Value],
+    old: &Row<'_>,
+) -> rusqlite::Result<Vec<(usize, Value)>> {
+    let mut values = Vec::new();
+    for (own, life) in &table.own {
+        let same = match life {
+            Some(at) => new.get(*at) == Some(&old.get_ref(*at)?.into()),
+            None => true,
+        };
+        if same {
+            values.push((*own, old.get_ref(*own)?.into()));
+        }
+    }
+    Ok(values)
 }
 
 /// Inserts whole rows.
@@ -144,7 +153,7 @@ fn insert<'a>(
         let own = kept.remove(&(rows.table.as_str(), n)).unwrap_or_default();
         // A row of an older program lacks the last columns: they get their defaults, and so do those
         // that are not logged.
-        let logged = (0..row.len()).filter(|at| table.is_logged(*at)).map(|at| (at, &row[at]));
+        let logged = row.iter().enumerate().filter(|(at, _)| table.is_logged(*at));
         let all: Vec<(usize, &Value)> =
             logged.chain(own.iter().map(|(at, value)| (*at, value))).collect();
         let columns: Vec<_> = all.iter().map(|(at, _)| table.quoted(*at)).collect();

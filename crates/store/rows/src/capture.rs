@@ -3,6 +3,7 @@
 //! a note about a change that was rolled back does no harm.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -135,8 +136,8 @@ impl Capture {
         self.waiting |= !notes.is_empty();
         for ((table, key), set) in notes {
             let key = postcard::to_allocvec(&key).unwrap_or_default();
-            let table = &self.tables[usize::from(table)].name;
-            insert.execute(params![table, key, set.cast_signed()])?;
+            let Some(table) = self.tables.get(usize::from(table)) else { continue };
+            insert.execute(params![table.name, key, set.cast_signed()])?;
         }
         Ok(())
     }
@@ -268,7 +269,8 @@ fn triggers(number: usize, table: &Table) -> String {
             format!("((OLD.{column} IS NOT NEW.{column}) << {at})")
         };
         let set = rest.iter().map(bit).collect::<Vec<_>>().join(" | ");
-        sql += &format!(
+        let _ = write!(
+            sql,
             "CREATE TEMP TRIGGER \"rows_{name}_u\" AFTER UPDATE OF {of} ON main.\"{name}\" BEGIN
                  SELECT row_changed({number}, {set}, {new}); END;",
             of = list(&rest, ""),

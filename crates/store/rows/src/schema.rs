@@ -46,7 +46,7 @@ impl Table {
 
     /// Returns the name of a column for SQL.
     pub(crate) fn quoted(&self, column: usize) -> String {
-        format!("\"{}\"", self.columns[column])
+        self.columns.get(column).map(|name| format!("\"{name}\"")).unwrap_or_default()
     }
 
     /// Returns the condition that finds a row by its key; the parameters begin with `first`.

@@ -4,76 +4,20 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use control::log::{OWN, RowLog, RowLogError};
+use control::log::{OWN, RowLog as _};
 use control::{
-    AuditEntry, AuditOutcome, CommandKind, ControlError, ControlResult, ControlStore, GroupConfig,
-    LivenessRow, NewAgent, NewCommand, NewEnrolmentToken, OutcomeRow, OutcomeState, Reader,
-    Revocation, RevocationTarget, StatusCode, WriteContext,
+    AuditOutcome, CommandKind, ControlError, ControlResult, ControlStore, GroupConfig, LivenessRow,
+    NewAgent, NewCommand, NewEnrolmentToken, OutcomeRow, OutcomeState, Reader, Revocation,
+    RevocationTarget, StatusCode, WriteContext,
 };
 use model::{AgentId, AgentStatus, Incarnation};
-use parking_lot::Mutex;
 use tempfile::TempDir;
+
+use crate::memory_log::{Fault, MemoryLog, audited, open};
 
 /// Number of random calls; `HOLDFAST_CALLS` overrides it.
 const CALLS: u64 = 6_000;
-
-/// How the next append fails.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    Refused,
-    /// The record is stored, but the answer says that this is not known.
-    Stored,
-    Lost,
-}
-
-/// A log in memory, which survives every crash.
-#[derive(Default)]
-struct MemoryLog {
-    records: Mutex<Vec<Vec<u8>>>,
-    fault: Mutex<Option<Fault>>,
-    /// One of this many appends is refused; 0 for none.
-    refuse_each: AtomicU64,
-}
-
-impl RowLog for MemoryLog {
-    fn append(&self, rows: Vec<u8>) -> Result<u64, RowLogError> {
-        let mut records = self.records.lock();
-        let each = self.refuse_each.load(Ordering::Relaxed);
-        let fault = self.fault.lock().take();
-        if fault == Some(Fault::Refused) || (each > 0 && rows.len() as u64 % each == 0) {
-            return Err(RowLogError::Refused("the disk is full".into()));
-        }
-        if fault != Some(Fault::Lost) {
-            records.push(rows);
-        }
-        match fault {
-            None => Ok(records.len() as u64),
-            Some(_) => Err(RowLogError::Unknown("the flush failed".into())),
-        }
-    }
-
-    fn end(&self) -> u64 {
-        self.records.lock().len() as u64
-    }
-
-    fn read(
-        &self,
-        after: u64,
-        apply: &mut dyn FnMut(u64, &[u8]) -> ControlResult<()>,
-    ) -> ControlResult<()> {
-        let records = self.records.lock().clone();
-        for (position, rows) in (1..).zip(&records).skip(after as usize) {
-            apply(position, rows)?;
-        }
-        Ok(())
-    }
-}
-
-fn open(path: &Path, log: &Arc<MemoryLog>) -> ControlStore {
-    ControlStore::open_logged(path, 1, log.clone()).unwrap()
-}
 
 /// Copies a database as a killed process leaves it.
 fn copy(from: &Path, to: &Path) {
@@ -160,14 +104,12 @@ impl World {
         if done.is_ok() && counted && n.is_multiple_of(6) {
             self.store().end_audit(&context, AuditOutcome::Done)?;
         }
-        match done {
-            Err(error @ (ControlError::NotLogged(_) | ControlError::Poisoned(_))) => Err(error),
-            // The call itself was wrong: another user of that name, for example.
-            _ => {
-                self.answered.audited += u64::from(counted);
-                Ok(())
-            }
+        if let Err(error @ (ControlError::NotLogged(_) | ControlError::Poisoned(_))) = done {
+            return Err(error);
         }
+        // Otherwise the call itself was wrong: another user of that name, for example.
+        self.answered.audited += u64::from(counted);
+        Ok(())
     }
 
     #[expect(clippy::too_many_lines, reason = "one arm for each method")]
@@ -326,18 +268,6 @@ impl World {
     }
 }
 
-fn audited(n: u64) -> WriteContext {
-    let entry = AuditEntry {
-        id: 0,
-        at_us: n,
-        user: "somebody".into(),
-        action: "test".into(),
-        detail: String::new(),
-        outcome: AuditOutcome::Begun,
-    };
-    WriteContext::audited(Reader::server(), entry)
-}
-
 fn answered_life(store: &ControlStore, id: AgentId) -> Incarnation {
     let agents = store.load().unwrap().agents;
     let found = agents.iter().find(|row| row.record.id == id);
@@ -407,125 +337,4 @@ impl World {
             agents.into_iter().map(|row| (row.record.id.0, row.record.name)).collect();
         self.answered.audited = store.audit_log(&reader, None, 1 << 20).unwrap().len() as u64;
     }
-}
-
-#[test]
-fn decisions_that_share_a_transaction_are_all_there_or_refused() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("registry.db");
-    let log = Arc::new(MemoryLog::default());
-    let store = open(&path, &log);
-    log.refuse_each.store(7, Ordering::Relaxed);
-    let answered: Mutex<BTreeMap<String, bool>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for thread in 0..8 {
-            let (store, answered) = (&store, &answered);
-            scope.spawn(move || {
-                for n in 0..100 {
-                    let name = format!("user{thread}-{n}");
-                    // Each third name is there already, so that members of a transaction fail alone.
-                    let made = if n % 3 == 0 { "admin".into() } else { name.clone() };
-                    let done = store.create_user(&audited(n), &made, "hash", false, &[]);
-                    match done {
-                        Ok(_) => drop(answered.lock().insert(made, true)),
-                        Err(ControlError::NotLogged(_)) => {
-                            answered.lock().entry(made).or_insert(false);
-                        }
-                        Err(ControlError::Exists { .. }) => {}
-                        Err(error) => panic!("{error}"),
-                    }
-                }
-            });
-        }
-    });
-    log.refuse_each.store(0, Ordering::Relaxed);
-    let records = log.end();
-    drop(store);
-    let store = open(&path, &log);
-    let users = store.users(&Reader::server()).unwrap();
-    let users: Vec<String> = users.into_iter().map(|user| user.name).collect();
-    let answered = answered.into_inner();
-    let there = |wanted: bool| answered.iter().filter(move |(_, made)| **made == wanted);
-    assert!(there(true).all(|(name, _)| users.contains(name)));
-    assert!(there(false).all(|(name, _)| name == "admin" || !users.contains(name)));
-    assert!(there(false).count() > 5 && there(true).count() > 100, "{answered:?}");
-    let audited = store.audit_log(&Reader::server(), None, 10_000).unwrap().len();
-    assert_eq!(audited, users.len(), "a row for each decision, none for another");
-    assert!(records < users.len() as u64, "{records} records of {} decisions", users.len());
-}
-
-#[test]
-fn decision_that_panics_refuses_only_its_own_transaction() {
-    let folder = TempDir::new().unwrap();
-    let log = Arc::new(MemoryLog::default());
-    let store = open(&folder.path().join("registry.db"), &log);
-    let (digest, agent) = (
-        [7; 32],
-        NewAgent {
-            id: None,
-            name: "web".into(),
-            register_ip: "any".into(),
-            groups: Vec::new(),
-            incarnation: Incarnation(1),
-            client_key: None,
-            ephemeral_s: None,
-            now_s: 1,
-        },
-    );
-    let token = NewEnrolmentToken {
-        digest,
-        groups: Vec::new(),
-        uses: 1,
-        expires_at_s: 100,
-        ephemeral_s: None,
-        now_s: 1,
-    };
-    store.add_enrolment_token(&WriteContext::server(), &token).unwrap();
-    let end = log.end();
-    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        store.enroll(&digest, &agent, &mut |_| panic!("no certificate"))
-    }));
-    assert!(panicked.is_err());
-    assert_eq!(log.end(), end, "nothing was logged");
-    store.create_user(&WriteContext::server(), "later", "hash", false, &[]).unwrap();
-    assert_eq!(store.enrolment_tokens(&Reader::server(), 1).unwrap().len(), 1, "it was not used");
-    assert_eq!(log.end(), end + 1);
-}
-
-#[test]
-fn floor_is_durable_and_covers_every_decision() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("registry.db");
-    let log = Arc::new(MemoryLog::default());
-    let store = open(&path, &log);
-    store.create_user(&WriteContext::server(), "somebody", "hash", false, &[]).unwrap();
-    // Records of another kind follow.
-    log.records.lock().push(Vec::new());
-    assert_eq!(store.floor().unwrap(), log.end());
-    assert_eq!(ControlStore::position_of(&path).unwrap(), Some(log.end()));
-    drop(store);
-    ControlStore::forget_position(&path).unwrap();
-    assert_eq!(ControlStore::position_of(&path).unwrap(), None);
-    // It counts as having everything: the record that is no rows is not read.
-    drop(open(&path, &log));
-    assert_eq!(ControlStore::position_of(&path).unwrap(), Some(log.end()));
-}
-
-#[test]
-fn record_has_the_documented_bytes() {
-    let document = include_str!("../../../../../docs/format/registry-rows.md");
-    let example = document.split("```").nth(1).expect("an example");
-    let is_hex =
-        |word: &&str| word.len() % 2 == 0 && word.bytes().all(|b| b"0123456789abcdef".contains(&b));
-    let hex: String =
-        example.lines().flat_map(|line| line.split_whitespace().take_while(is_hex)).collect();
-    let folder = TempDir::new().unwrap();
-    let log = Arc::new(MemoryLog::default());
-    let store = open(&folder.path().join("registry.db"), &log);
-    store.create_group(&WriteContext::server(), "a", 5).unwrap();
-    let record = log.records.lock().last().unwrap().clone();
-    let made: String = record.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(made, hex);
-    let tables: Vec<_> = control::log::describe(&record).into_iter().collect();
-    assert_eq!(tables, [("agent_group".to_owned(), 1)]);
 }

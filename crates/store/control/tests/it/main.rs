@@ -12,5 +12,7 @@
 mod checkpoints;
 mod faults;
 mod log;
+mod memory_log;
 mod promises;
+mod shared;
 mod versions;
