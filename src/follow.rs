@@ -55,6 +55,7 @@ pub(crate) fn promote(args: &PromoteArgs) -> anyhow::Result<()> {
     let _lock = folder.claim()?;
     let last = follow::promote(&follower_folder(&folder))?;
     let next = server::accept_registry(&folder)?;
+    follow::end_promotion(&follower_folder(&folder))?;
     Console::new().line(&format!(
         "promoted: {} holds every record up to {last}; every token is revoked, and the next new agent \
          is {next}; start the server on it, and never again the one at {}",

@@ -138,7 +138,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Authority(AuthorityCommand::Reissue(args)) => clock::reissue(&args)?,
         Command::Registry(RegistryCommand::Accept(args)) => {
             let folder = folder::DataFolder::new(args.folder()?);
-            folder.expect_server()?;
+            server::expect_own(&folder)?;
             let _lock = folder.claim()?;
             let next = server::accept_registry(&folder)?;
             print_line(&format!("accepted: the next new agent is {next}; every token is revoked"))?;

@@ -12,7 +12,6 @@ use anyhow::{Context as _, bail};
 use axum::extract::Request;
 use axum::middleware::map_request;
 use commit::{Commit, CommitOptions};
-use control::log::RowLog;
 use env::clock::Clock;
 use env::guard::GuardedClock;
 use env::random::{Random, SystemRandom};
@@ -189,8 +188,8 @@ impl Stores {
     ) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = guard.clone();
         let (state, commit, journal) = open_stores(config, folder, &clock)?;
-        let store = open_control(config, folder, Some(commit.clone()))?;
-        keep_for_registry(&commit, &store);
+        let store = rows_log::open_control(config, folder, Some(commit.clone()))?;
+        rows_log::keep_for_registry(&commit, &store);
         let registry = open_registry(config, folder, store, guard, Arc::new(SystemRandom))?;
         folder_registry::expect_registry_of_state(folder, &registry)?;
         if let Some(problem) = registry.authority_problem() {
@@ -251,7 +250,7 @@ fn open_stores(
         },
         segment_bytes: u64::from(config.journal.segment_mib) * 1024 * 1024,
         // Checked before a torn tail is cut, so that a journal that lost its end is not changed.
-        position_expected: position_expected(folder, &state, restored.exists())?,
+        position_expected: rows_log::position_expected(folder, &state, restored.exists())?,
         ..Options::default()
     };
     let (journal, recovery) = Journal::open(&folder.journal(), options).map_err(|e| match e {
@@ -284,19 +283,6 @@ fn open_stores(
         info!(records = replay.records, from = replay.from.0, to = replay.to.0, "replayed");
     }
     Ok((state, commit, journal))
-}
-
-/// Returns the position up to which the journal must reach: that of the database that has more.
-fn position_expected(
-    folder: &DataFolder,
-    state: &StateStore,
-    restored: bool,
-) -> anyhow::Result<u64> {
-    let applied = state.applied().context("state")?.0;
-    let file = folder.registry_db();
-    let registry = ControlStore::position_of(&file).map_err(|e| database(&file, e.into()))?;
-    // A restored registry may be of a later moment than the state, or of a journal that is gone.
-    Ok(registry.filter(|_| !restored).map_or(applied, |registry| registry.max(applied)))
 }
 
 /// Opens the series store. Fails if another process has it open or an option is wrong. Any other
@@ -352,37 +338,6 @@ fn open_shipping(
         }),
     };
     Shipping::open(journal, commit.clone(), state.store_id(), options).context("followers")
-}
-
-/// Opens the registry's database. Without a log its rows are not logged.
-fn open_control(
-    config: &ServerConfig,
-    folder: &DataFolder,
-    log: Option<Arc<dyn RowLog>>,
-) -> anyhow::Result<Arc<ControlStore>> {
-    folder.expect_registry()?;
-    let (file, readers) = (folder.registry_db(), config.db.readers);
-    let opened = match log {
-        Some(log) => ControlStore::open_logged(&file, readers, log),
-        None => ControlStore::open_with(&file, readers),
-    };
-    let store = opened.and_then(|store| store.warm().map(|()| store));
-    Ok(Arc::new(store.map_err(|e| match e {
-        behind @ ControlError::Behind { .. } => folder_registry::older(folder, behind),
-        other => database(&file, other.into()),
-    })?))
-}
-
-/// Keeps the journal above what the registry has durably.
-fn keep_for_registry(commit: &Commit, store: &Arc<ControlStore>) {
-    let store = Arc::downgrade(store);
-    commit.keep_above(move || {
-        let floor = store.upgrade().map_or(Ok(0), |store| store.floor());
-        floor.unwrap_or_else(|error| {
-            warn!("the journal is not trimmed: {error}");
-            0
-        })
-    });
 }
 
 fn open_registry(

@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use rows::{Applier, Own, Rows};
+use rows::{Applier, Excluded, Rows};
 
 const SCHEMA: &str = "
     CREATE TABLE a (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, n INTEGER);
@@ -23,7 +23,7 @@ pub fn registry_rows(data: &[u8]) {
     assert_eq!(Rows::decode(&bytes).unwrap().encode(), bytes);
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch(SCHEMA).unwrap();
-    let own = Own::default();
+    let own = Excluded::default();
     let mut applier = Applier::new(&conn, &own).unwrap();
     for _ in 0..2 {
         conn.execute_batch("BEGIN").unwrap();

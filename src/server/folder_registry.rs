@@ -14,7 +14,7 @@ use replication::follow::Marker;
 use state::StateStore;
 use tracing::warn;
 
-use super::{open_control, open_registry, rows_log};
+use super::{open_registry, rows_log};
 use crate::config::ServerConfig;
 
 /// Opens the registry for a command on the server's machine. The caller has claimed the folder.
@@ -23,13 +23,14 @@ pub(crate) fn registry_for_command(folder: &DataFolder) -> anyhow::Result<Regist
     registry_alone(folder)
 }
 
-/// Opens the registry as [`registry_for_command`] does, even if the journal cannot be opened: then the
-/// rows of the command are not logged.
+/// Opens the registry as [`registry_for_command`] does, even if the journal cannot be used: then the rows
+/// of the command are logged once it can.
 pub(crate) fn registry_despite_journal(folder: &DataFolder) -> anyhow::Result<Registry> {
     expect_own(folder)?;
-    let log = rows_log::open(folder);
-    let log = log.inspect_err(|error| warn!("{error:#}: followers will not have this change"));
-    open(folder, log.ok().flatten())
+    registry_alone(folder).or_else(|error| {
+        warn!("{error:#}: the change is logged once the journal can be used again");
+        open(folder, None)
+    })
 }
 
 /// Opens the registry. If no server has run in the folder yet, creates it. The caller has claimed the
@@ -43,7 +44,7 @@ fn open(folder: &DataFolder, log: Option<JournalLog>) -> anyhow::Result<Registry
     let log = log.map(|log| Arc::new(log) as Arc<dyn RowLog>);
     let config = ServerConfig { data: folder.path().to_owned(), ..ServerConfig::default() };
     let clock = Arc::new(read_guarded(folder));
-    let store = open_control(&config, folder, log)?;
+    let store = rows_log::open_control(&config, folder, log)?;
     open_registry(&config, folder, store, clock, Arc::new(SystemRandom))
 }
 
@@ -58,7 +59,7 @@ pub(crate) fn expect_own(folder: &DataFolder) -> anyhow::Result<()> {
 }
 
 /// Returns the error for a registry that lacks records which the journal no longer has.
-pub(super) fn older(folder: &DataFolder, behind: ControlError) -> anyhow::Error {
+pub(super) fn older(folder: &DataFolder, behind: &ControlError) -> anyhow::Error {
     let (database, data) = (folder.registry_db(), folder.path());
     anyhow::anyhow!(
         "{}: {behind}. Put back the registry.db that belongs to it, with its registry.db-wal, or restore \
@@ -98,11 +99,11 @@ pub(crate) fn accept_registry(folder: &DataFolder) -> anyhow::Result<AgentId> {
     if is_there(&folder.state_db())? {
         used = StateStore::peek_highest_agent(&folder.state_db())?;
     }
-    if let Some(behind) = rows_log::lost_records(folder)? {
+    if let Some(behind) = rows_log::unusable_records(folder)? {
         warn!("{behind}");
         ControlStore::forget_position(&folder.registry_db())?;
     }
-    let registry = registry_for_command(folder)?;
+    let registry = registry_alone(folder)?;
     let detail = format!("accept the registry; the state knows agents up to {used}");
     let context = registry.audited(Reader::server(), "local", "security:revoke", &detail);
     let accepted = registry.accept_older(&context, used);

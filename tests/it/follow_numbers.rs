@@ -82,7 +82,7 @@ fn follower_has_the_servers_event_numbers_after_retention() {
 }
 
 #[test]
-fn follower_of_an_older_version_begins_again_when_its_server_sends_decisions() {
+fn follower_of_an_older_version_begins_again() {
     let base = folder("follow-older");
     configure(&base, "first", "plain_http = true\n");
     let (first, second) = (base.join("first"), base.join("second"));

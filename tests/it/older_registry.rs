@@ -82,9 +82,17 @@ fn registry_whose_records_are_trimmed_is_refused_until_accepted() {
 fn older_registry_is_refused_until_it_is_accepted() {
     let it = with_older_registry("older-registry");
     // An older version stored no position: its decisions are no records.
-    let database = rusqlite::Connection::open(it.data().join("registry.db")).unwrap();
-    database.execute("DELETE FROM progress", []).unwrap();
-    drop(database);
+    let set = |sql| {
+        let database = rusqlite::Connection::open(it.data().join("registry.db")).unwrap();
+        database.execute_batch(sql).unwrap();
+    };
+    set("DELETE FROM progress");
+    let server = it.base.join("server.toml");
+    let (code, _, error) = run(&["server", "--config", server.to_str().unwrap()]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("its decisions begin with record"), "{error}");
+    // One that counts as having every record is judged by the numbers of agents.
+    set("INSERT OR REPLACE INTO progress VALUES (0, -1)");
     let config = it.base.join("server.toml");
     let (code, _, error) = run(&["server", "--config", config.to_str().unwrap()]);
     assert_eq!(code, 2, "{error}");

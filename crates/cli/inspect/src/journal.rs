@@ -18,8 +18,9 @@ use crate::arguments::JournalArgs;
 pub fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
     let applied = applied_by_state(&args.dir)?;
     expect_journal(&args.dir, applied)?;
-    let report = journal::verify(&args.dir)?;
+    // Read first: a server that runs goes on.
     let registry = applied_by_registry(&args.dir)?;
+    let report = journal::verify(&args.dir)?;
     let end = report.last_position;
     let ahead = |name: &str, applied: Option<u64>| {
         let applied = applied.filter(|applied| *applied > end)?;

@@ -29,7 +29,7 @@ pub(crate) fn copy_tail(from: &DataFolder, to: &DataFolder) -> anyhow::Result<bo
     let options = Options { spares: 0, position_expected: lower, ..Options::default() };
     let (copy, _) = Journal::open(&target, options).context("the copy's journal")?;
     let (mut next, mut batch, mut failed) = (lower + 1, Vec::new(), None);
-    let mut bytes = 0;
+    let (mut bytes, mut trimmed) = (0, false);
     let append = |batch: &mut Vec<Vec<u8>>| {
         let records = std::mem::take(batch);
         let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
@@ -42,6 +42,7 @@ pub(crate) fn copy_tail(from: &DataFolder, to: &DataFolder) -> anyhow::Result<bo
                 continue;
             }
             if position > next {
+                trimmed = true;
                 return ControlFlow::Break(());
             }
             next += 1;
@@ -68,11 +69,16 @@ pub(crate) fn copy_tail(from: &DataFolder, to: &DataFolder) -> anyhow::Result<bo
         append(&mut batch)?;
     }
     copy.close().context("the copy's journal")?;
-    let complete = next > registry.max(state);
-    if !complete {
+    if trimmed {
         std::fs::remove_dir_all(&target).with_context(|| target.display().to_string())?;
+    } else if next <= state {
+        // The registry of a follower may be ahead of its journal, but no state is.
+        bail!(
+            "{}: ends before record {state}, which the state has; `holdfast journal verify` says why",
+            source.display()
+        );
     }
-    Ok(complete)
+    Ok(!trimmed)
 }
 
 /// Applies the records of a restored folder's journal that its registry lacks. Returns false if it has

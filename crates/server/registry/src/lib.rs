@@ -58,6 +58,7 @@ mod identity;
 mod insertion;
 pub mod limits;
 mod lists;
+mod log;
 mod older;
 mod options;
 mod passwords;
@@ -241,44 +242,19 @@ impl Registry {
             );
             registry.replace_token_keys(&WriteContext::server())?;
         }
-        registry.note_keys()?;
+        if let Err(error) = registry.note_keys() {
+            tracing::warn!("followers are not told of new keys: {error}");
+        }
         registry.inner.store.setting_or(REVOCATIONS_GUARDED, "1")?;
         registry.end_tokens_of_another_time()?;
         registry.name_rules_beyond_limits()?;
         Ok(registry)
     }
 
-    /// Writes everything that is still only in memory and makes it survive a power cut.
-    ///
-    /// # Errors
-    /// Returns an error if the store fails; what was not written is still in memory.
-    pub fn close(&self) -> Result<(), RegistryError> {
-        self.flush()?;
-        if self.failure().is_none() {
-            self.inner.store.log_reports()?;
-        }
-        Ok(self.inner.store.checkpoint()?)
-    }
-
     /// Adds a listener for callers that keep data of agents in memory. It is called for every
     /// removed agent, before its number can be used again, and must not call the registry.
     pub fn when_removed(&self, tell: impl Fn(AgentId) + Send + Sync + 'static) {
         self.inner.removed.write().push(Box::new(tell));
-    }
-
-    /// Makes every decision durable in the database, up to the end of the log, and stores that position:
-    /// a copy of the database has every record up to there.
-    ///
-    /// # Errors
-    /// Returns an error if the store fails.
-    pub fn settle(&self) -> Result<(), RegistryError> {
-        Ok(self.inner.store.floor().map(drop)?)
-    }
-
-    /// Returns the failure because of which the registry accepts no decision until the server is
-    /// started again.
-    pub fn failure(&self) -> Option<RegistryFailure> {
-        self.inner.store.failure()
     }
 
     fn notify_removed(&self, ids: &[AgentId]) {

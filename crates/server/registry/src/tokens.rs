@@ -5,20 +5,20 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use control::{KEYS_SETTING, Reader, Revocation, RevocationTarget, WriteContext};
+use control::{Revocation, RevocationTarget, WriteContext};
 use parking_lot::RwLock;
 use rcgen::KeyPair;
 
 use crate::limits::TOKEN_AHEAD_SECONDS_MAX;
 use crate::types::TokenKeys;
-use crate::{Registry, RegistryError, ca, files};
+use crate::{Registry, RegistryError, files};
 
 /// The private key; the public one is derived from it.
-const KEY_FILE: &str = "token.key";
+pub(crate) const KEY_FILE: &str = "token.key";
 
 /// The keys and the revocations in memory.
 pub(crate) struct Tokens {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     keys: RwLock<TokenKeys>,
     refused: RwLock<HashMap<RevocationTarget, Revocation>>,
     /// Incremented when the keys are replaced.
@@ -169,17 +169,6 @@ impl Registry {
         self.inner.store.clear_revocations(context)?;
         self.inner.tokens.forget_all();
         Ok(keys.clone())
-    }
-
-    /// Stores a digest of the key files if it has changed, so that followers fetch them again.
-    pub(crate) fn note_keys(&self) -> Result<(), RegistryError> {
-        let Some(folder) = self.inner.tokens.path.parent() else { return Ok(()) };
-        let digest = files::digest(folder, &[ca::KEY_FILE, ca::CERT_FILE, KEY_FILE])?;
-        let store = &self.inner.store;
-        if store.setting(&Reader::server(), KEYS_SETTING)?.as_ref() != Some(&digest) {
-            store.set_setting(KEYS_SETTING, &digest)?;
-        }
-        Ok(())
     }
 
     /// Revokes the tokens of the target issued up to now; durable when it returns.

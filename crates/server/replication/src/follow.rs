@@ -76,6 +76,10 @@ pub async fn follow(
         ended = following.run() => ended,
         () = stop => Ok(()),
     };
+    if ended.is_ok() && following.copy.is_some() {
+        // Without the server, the next connection fetches its keys.
+        let _ = following.apply_now().await;
+    }
     let closed = match following.copy.take() {
         Some(copy) => copy.close().await,
         None => Ok(()),
@@ -152,6 +156,8 @@ impl Following {
     /// Runs one connection; returns `Ok` only with `--once`.
     async fn session(&mut self) -> Result<(), RequestFailure> {
         self.prepare().await?;
+        // A connection may have been lost before they were fetched.
+        self.refresh_keys().await?;
         let Some(copy) = &self.copy else { return Ok(()) };
         let last = copy.last();
         let from = (last.position + 1).to_string();
@@ -223,6 +229,18 @@ impl Following {
         Ok(self.marker.store(&self.folder.path)?)
     }
 
+    async fn apply_when_due(&mut self) -> Result<(), RequestFailure> {
+        if self.copy.as_ref().is_some_and(Copy::is_due) { self.apply_now().await } else { Ok(()) }
+    }
+
+    /// Applies what has arrived, and fetches the keys that it says have changed.
+    async fn apply_now(&mut self) -> Result<(), RequestFailure> {
+        if let Some(copy) = &mut self.copy {
+            copy.apply().await?;
+        }
+        self.refresh_keys().await
+    }
+
     /// Fetches the server's keys again if they have changed there.
     async fn refresh_keys(&mut self) -> Result<(), RequestFailure> {
         let keys = ControlStore::setting_of(&self.folder.registry_db, KEYS_SETTING)
@@ -249,12 +267,13 @@ impl Following {
             decoder.push(&piece.map_err(RequestFailure::Lost)?);
             let broken = take_waiting(&mut pieces, &mut decoder);
             let reached = self.take_batch(&mut decoder).await?;
+            self.apply_when_due().await?;
             if reached >= goal && !reported {
                 reported = true;
                 (self.show)(&format!("caught up: record {reached}"));
             }
             if reported && self.once {
-                return Ok(());
+                return self.apply_now().await;
             }
             if let Some(why) = broken {
                 return Err(RequestFailure::Lost(why));
@@ -279,10 +298,6 @@ impl Following {
         let query = [("follower", name), ("position", text.as_str())];
         self.client.send_checked(Method::POST, "/journal/follow/acknowledge", &query).await?;
         debug!(position, "acknowledged");
-        if copy.is_due() {
-            copy.apply().await?;
-            self.refresh_keys().await?;
-        }
         Ok(position)
     }
 }
@@ -351,14 +366,22 @@ fn pieces(mut answer: Response) -> mpsc::Receiver<Result<bytes::Bytes, String>> 
     receiver
 }
 
-/// Promotes a following folder to a server's folder. Returns the position of its last record. The
+/// Makes a following folder one of a server; [`end_promotion`] must follow. Returns the position of its last
+/// record. The
 /// caller has claimed the folder. Blocks.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read or written.
 pub fn promote(folder: &FollowerFolder) -> Result<u64, FollowError> {
     let last = copy::promote(folder)?;
-    Marker::remove(&folder.path)?;
     info!(last, "promoted");
     Ok(last)
+}
+
+/// Ends a promotion: the folder no longer follows. Until then it can be repeated.
+///
+/// # Errors
+/// Returns an error if the marker cannot be removed.
+pub fn end_promotion(folder: &FollowerFolder) -> Result<(), FollowError> {
+    Marker::remove(&folder.path)
 }

@@ -13,7 +13,7 @@ use crate::disk::DiskThresholds;
 /// (`docs/reference/wire.md`, "Sessions: limits").
 const IN_FLIGHT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Default limit of one record, bytes: the largest session and its frame.
-const RECORD_BYTES_MAX: u64 = 24 * 1024 * 1024;
+pub(crate) const RECORD_BYTES_MAX: u64 = 24 * 1024 * 1024;
 /// Maximum number of records in one transaction of the state.
 const BATCH_RECORDS_MAX: usize = 1_024;
 /// Maximum number of bytes in one transaction of the state.

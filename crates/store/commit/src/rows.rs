@@ -8,6 +8,7 @@ use model::{Position, Record};
 
 use crate::applier::{Message, Submitted};
 use crate::disk::{DiskState, disk_state};
+use crate::options::RECORD_BYTES_MAX;
 use crate::replay::check_version;
 use crate::shared::{Floor, Shared};
 use crate::{Commit, CommitError};
@@ -57,16 +58,19 @@ impl Commit {
     }
 }
 
-/// What [`RowLog::read`] passes rows on to.
+/// The function that [`RowLog::read`] passes rows on to.
 type Apply<'a> = &'a mut dyn FnMut(u64, &[u8]) -> ControlResult<()>;
 
 impl RowLog for Commit {
     fn append(&self, rows: Vec<u8>) -> Result<u64, RowLogError> {
         match self.append_rows(rows) {
             Ok(position) => Ok(position.0),
-            Err(
-                error @ (CommitError::Full(_) | CommitError::TooLarge { .. } | CommitError::Closed),
-            ) => Err(RowLogError::Refused(error.to_string())),
+            Err(CommitError::TooLarge { limit, .. }) => {
+                Err(RowLogError::TooLarge { bytes_max: limit })
+            }
+            Err(error @ (CommitError::Full(_) | CommitError::Closed)) => {
+                Err(RowLogError::Refused(error.to_string()))
+            }
             Err(error) => Err(RowLogError::Unknown(error.to_string())),
         }
     }
@@ -96,6 +100,9 @@ impl JournalLog {
 impl RowLog for JournalLog {
     fn append(&self, rows: Vec<u8>) -> Result<u64, RowLogError> {
         let record = Record::RegistryRows(rows).encode();
+        if record.len() as u64 > RECORD_BYTES_MAX {
+            return Err(RowLogError::TooLarge { bytes_max: RECORD_BYTES_MAX });
+        }
         match self.0.append(&record, Durability::Persist) {
             Ok(outcome) => Ok(outcome.position),
             Err(AppendError::Poisoned(why)) => Err(RowLogError::Unknown(why)),
@@ -121,6 +128,11 @@ fn read(journal: &Journal, after: u64, apply: Apply<'_>) -> ControlResult<()> {
     let failed = |why: &dyn std::fmt::Display| ControlError::Journal(why.to_string());
     for record in journal.read_from(after + 1).map_err(|e| failed(&e))? {
         let (position, bytes) = record.map_err(|e| failed(&e))?;
+        if bytes.iter().all(|byte| *byte == 0) {
+            // It may have been a session, too: the state has an event for it.
+            tracing::warn!(position, "a record that the journal lost may have been a decision");
+            continue;
+        }
         check_version(Position(position), &bytes).map_err(|e| failed(&e))?;
         let rows = Record::registry_rows(&bytes)
             .map_err(|why| failed(&format_args!("record {position}: {why}")))?;

@@ -92,6 +92,26 @@ pub enum ControlError {
         /// Position of the first record that the log has.
         first: u64,
     },
+    /// The database is from before the first rows in the log.
+    #[error(
+        "registry.db: older than the journal next to it: its decisions begin with record {first}, and the \
+         database has none of them"
+    )]
+    BeforeJournal {
+        /// Position of the first record of rows.
+        first: u64,
+    },
+    /// The database has more than its log.
+    #[error(
+        "registry.db: newer than the journal next to it: it has the decisions up to record {applied}, and the \
+         journal ends with record {end}"
+    )]
+    Ahead {
+        /// Position of the last record that the database has.
+        applied: u64,
+        /// Position of the last record in the log.
+        end: u64,
+    },
     /// The log could not be read.
     #[error("the journal's decisions cannot be read: {0}")]
     Journal(String),

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use rows::{Own, OwnColumn, Rows};
+use rows::{Excluded, ExcludedColumn, Rows};
 
 use crate::ControlResult;
 
-/// What belongs to one database alone, or is kept by triggers, and so is not logged.
-pub const OWN: Own = Own {
+/// The tables and columns that belong to one database alone, or are kept by triggers: they are not logged.
+pub const EXCLUDED: Excluded = Excluded {
     tables: &["counter", "progress", "unlogged"],
     columns: &[
         // Hundreds of megabytes a day with 50,000 agents; another server hears the agents itself.
-        OwnColumn { table: "agent", column: "keepalive_at_s", life: Some("incarnation") },
-        OwnColumn { table: "agent_group", column: "agents", life: None },
+        ExcludedColumn { table: "agent", column: "keepalive_at_s", life: Some("incarnation") },
+        ExcludedColumn { table: "agent_group", column: "agents", life: None },
     ],
 };
 
@@ -49,6 +49,8 @@ pub trait RowLog: Send + Sync {
 pub enum RowLogError {
     /// Nothing was stored: the decision is refused.
     Refused(String),
+    /// One record cannot hold them: nothing was stored.
+    TooLarge { bytes_max: u64 },
     /// The record may be in the log: only reading the log again, by a restart, can say so.
     Unknown(String),
 }

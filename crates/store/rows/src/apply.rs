@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use rusqlite::{Connection, Row, params, params_from_iter};
 
 use crate::record::columns_of;
-use crate::schema::{Own, Table, tables};
+use crate::schema::{Excluded, Table, tables};
 use crate::{Rows, RowsError, RowsResult, TableRows, Value};
 
 /// Applies records of rows. The schema's triggers run, and keep what is not logged.
@@ -17,14 +17,14 @@ pub struct Applier {
 }
 
 /// Values of the columns that are not logged, by table and place in its whole rows.
-type Kept<'a> = HashMap<(&'a str, usize), Vec<(usize, Value)>>;
+type OwnValues<'a> = HashMap<(&'a str, usize), Vec<(usize, Value)>>;
 
 impl Applier {
     /// Reads the schema.
     ///
     /// # Errors
     /// Returns an error if a table has no key or too many columns, or the database fails.
-    pub fn new(conn: &Connection, own: &Own) -> RowsResult<Self> {
+    pub fn new(conn: &Connection, own: &Excluded) -> RowsResult<Self> {
         let tables = tables(conn, own)?.into_iter().map(|table| (table.name.clone(), table));
         let schema = conn.query_row("PRAGMA user_version", [], |r| r.get(0))?;
         Ok(Self { tables: tables.collect(), schema, updates: HashMap::new() })
@@ -46,7 +46,7 @@ impl Applier {
         // with columns that are not logged come last, and first afterwards: triggers of the others
         // count in them.
         order.sort_by_key(|(_, table)| !table.own.is_empty());
-        let mut kept = Kept::new();
+        let mut kept = OwnValues::new();
         for (rows, table) in &order {
             remove(conn, table, rows, &mut kept)?;
         }
@@ -100,7 +100,7 @@ fn remove<'a>(
     conn: &Connection,
     table: &Table,
     rows: &'a TableRows,
-    kept: &mut Kept<'a>,
+    kept: &mut OwnValues<'a>,
 ) -> RowsResult<()> {
     let sql = format!("DELETE FROM \"{}\" WHERE {}", table.name, table.where_key(1));
     let mut delete = conn.prepare_cached(&sql)?;
@@ -147,7 +147,7 @@ fn insert<'a>(
     conn: &Connection,
     table: &Table,
     rows: &'a TableRows,
-    kept: &mut Kept<'a>,
+    kept: &mut OwnValues<'a>,
 ) -> RowsResult<()> {
     for (n, row) in rows.put.iter().enumerate() {
         let own = kept.remove(&(rows.table.as_str(), n)).unwrap_or_default();

@@ -14,13 +14,17 @@ use rusqlite::{Connection, params, params_from_iter};
 use serde::{Deserialize, Serialize};
 
 use crate::record::columns_of;
-use crate::schema::{Own, Table, tables};
+use crate::schema::{Excluded, Table, tables};
 use crate::{Rows, RowsResult, TableRows, Value};
 
+/// About the bytes of a key.
+const KEY_BYTES: usize = 16;
 /// In a set of columns: the whole row is logged.
 const WHOLE: u64 = 1 << 62;
-/// Most rows of earlier transactions that one record takes along; the next one takes the rest.
+/// Most rows of earlier transactions that one record takes along, and about the most bytes of them; the
+/// next record takes the rest.
 const UNLOGGED_ROWS_MAX: i64 = 50_000;
+const UNLOGGED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The values of a row's key. Nearly all are one or two integers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -89,7 +93,7 @@ impl Capture {
     ///
     /// # Errors
     /// Returns an error if a table has no key or too many columns, or the database fails.
-    pub fn start(conn: &Connection, own: &Own) -> RowsResult<Self> {
+    pub fn start(conn: &Connection, own: &Excluded) -> RowsResult<Self> {
         // Without this, REPLACE removes another row with the same unique value unseen.
         conn.pragma_update(None, "recursive_triggers", true)?;
         let notes: Arc<Mutex<Notes>> = Arc::default();
@@ -117,9 +121,8 @@ impl Capture {
     }
 
     /// Forgets what a transaction that was rolled back had changed.
-    pub fn forget(&mut self) {
+    pub fn forget(&self) {
         self.notes.lock().clear();
-        self.waiting = true;
     }
 
     /// Stores the notes of a transaction that is committed without a record, in that transaction: a
@@ -142,23 +145,27 @@ impl Capture {
         Ok(())
     }
 
-    /// Returns the rows that were changed since the last record, in the transaction that is open.
+    /// Returns true if rows of earlier transactions may wait for a record.
+    pub fn has_waiting(&self) -> bool {
+        self.waiting
+    }
+
+    /// Returns the rows that the open transaction changed. With `waiting` also some of those that
+    /// earlier ones changed; see [`Capture::has_waiting`] for the rest.
     ///
     /// # Errors
     /// Returns an error if the database fails.
-    pub fn take(&mut self, conn: &Connection) -> RowsResult<Captured> {
+    pub fn take(&mut self, conn: &Connection, waiting: bool) -> RowsResult<Captured> {
         let mut notes: BTreeMap<(u8, Key), u64> =
             std::mem::take(&mut *self.notes.lock()).into_iter().collect();
-        let waiting = self.waiting && self.take_unlogged(conn, &mut notes)?;
+        if self.waiting {
+            self.join_waiting(conn, &mut notes)?;
+        }
         let mut rows = Rows { schema: self.schema, ..Rows::default() };
-        let mut notes = notes.into_iter().peekable();
-        for (number, table) in self.tables.iter().enumerate() {
-            let own = |((n, _), _): &((u8, Key), u64)| usize::from(*n) == number;
-            let mut of_table = std::iter::from_fn(|| notes.next_if(own)).peekable();
-            if of_table.peek().is_some() {
-                let out = read(conn, table, of_table.map(|((_, key), set)| (key, set)))?;
-                rows.tables.push(out);
-            }
+        self.read_all(conn, notes, usize::MAX, &mut rows)?;
+        let mut more = self.waiting;
+        if waiting && self.waiting {
+            more = self.take_waiting(conn, &mut rows)?;
         }
         let sequences = sequences(conn)?;
         for (name, last) in &sequences {
@@ -166,38 +173,82 @@ impl Capture {
                 rows.sequences.push((name.clone(), *last));
             }
         }
-        Ok(Captured { rows, sequences, waiting })
+        Ok(Captured { rows, sequences, waiting: more })
     }
 
-    /// Moves notes of earlier transactions from the table `unlogged` to `notes`. Returns true if
-    /// more are there.
-    fn take_unlogged(
+    /// Adds to each note what an earlier transaction noted of the same row: else a record could change
+    /// some columns of a row that no record has put yet.
+    fn join_waiting(
         &self,
         conn: &Connection,
         notes: &mut BTreeMap<(u8, Key), u64>,
-    ) -> RowsResult<bool> {
+    ) -> RowsResult<()> {
+        let sql = "DELETE FROM unlogged WHERE tab = ?1 AND key = ?2 RETURNING mask";
+        let mut take = conn.prepare_cached(sql)?;
+        for ((table, key), set) in notes {
+            let Some(table) = self.tables.get(usize::from(*table)) else { continue };
+            let key = postcard::to_allocvec(key).unwrap_or_default();
+            let mut found = take.query(params![table.name, key])?;
+            while let Some(row) = found.next()? {
+                *set |= row.get::<_, i64>(0)?.cast_unsigned();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes rows of earlier transactions, up to the limits. Returns true if more are there.
+    fn take_waiting(&self, conn: &Connection, rows: &mut Rows) -> RowsResult<bool> {
         let mut first = conn.prepare_cached("SELECT tab, key, mask FROM unlogged LIMIT ?1")?;
         let mut found = first.query([UNLOGGED_ROWS_MAX])?;
+        let mut notes = BTreeMap::new();
         let mut count = 0;
-        let number = |name: &str| self.tables.iter().position(|table| table.name == name);
         while let Some(row) = found.next()? {
             count += 1;
             let (table, key): (String, Vec<u8>) = (row.get(0)?, row.get(1)?);
+            let number = self.tables.iter().position(|known| known.name == table);
             // A table that a later schema dropped has no rows to log.
-            let Some(Ok(table)) = number(&table).map(u8::try_from) else { continue };
+            let Some(Ok(number)) = number.map(u8::try_from) else { continue };
             let set: i64 = row.get(2)?;
-            let key: Key = unfit(postcard::from_bytes(&key))?;
-            *notes.entry((table, key)).or_default() |= set.cast_unsigned();
+            notes.insert((number, unfit(postcard::from_bytes(&key))?), set.cast_unsigned());
         }
-        if count < UNLOGGED_ROWS_MAX {
+        drop(found);
+        let left = self.read_all(conn, notes.clone(), UNLOGGED_BYTES_MAX, rows)?;
+        if left.is_empty() && count < UNLOGGED_ROWS_MAX {
             conn.prepare_cached("DELETE FROM unlogged")?.execute([])?;
             return Ok(false);
         }
-        conn.prepare_cached(
-            "DELETE FROM unlogged WHERE (tab, key) IN (SELECT tab, key FROM unlogged LIMIT ?1)",
-        )?
-        .execute([UNLOGGED_ROWS_MAX])?;
+        let mut delete = conn.prepare_cached("DELETE FROM unlogged WHERE tab = ?1 AND key = ?2")?;
+        for (table, key) in notes.into_keys().filter(|key| !left.contains_key(key)) {
+            let Some(table) = self.tables.get(usize::from(table)) else { continue };
+            let key = postcard::to_allocvec(&key).unwrap_or_default();
+            delete.execute(params![table.name, key])?;
+        }
         Ok(true)
+    }
+
+    /// Reads the rows that notes name, at least one and up to about `bytes_max`. Returns the notes of the
+    /// others.
+    fn read_all(
+        &self,
+        conn: &Connection,
+        mut notes: BTreeMap<(u8, Key), u64>,
+        bytes_max: usize,
+        rows: &mut Rows,
+    ) -> RowsResult<BTreeMap<(u8, Key), u64>> {
+        let mut bytes = 0;
+        while bytes < bytes_max {
+            let Some(((number, key), set)) = notes.pop_first() else { break };
+            let Some(table) = self.tables.get(usize::from(number)) else { continue };
+            let at = rows.tables.iter().position(|rows| rows.table == table.name);
+            let at = at.unwrap_or_else(|| {
+                rows.tables.push(TableRows { table: table.name.clone(), ..TableRows::default() });
+                rows.tables.len() - 1
+            });
+            if let Some(out) = rows.tables.get_mut(at) {
+                bytes += read(conn, table, &key, set, out)?;
+            }
+        }
+        Ok(notes)
     }
 
     /// Called after the commit of what [`Capture::take`] returned.
@@ -207,31 +258,35 @@ impl Capture {
     }
 }
 
-/// Reads the rows of a table that notes name.
+/// Reads the row that a note names. Returns about the bytes that it needs.
 fn read(
     conn: &Connection,
     table: &Table,
-    notes: impl Iterator<Item = (Key, u64)>,
-) -> RowsResult<TableRows> {
-    let mut out = TableRows { table: table.name.clone(), ..TableRows::default() };
+    key: &Key,
+    set: u64,
+    out: &mut TableRows,
+) -> RowsResult<usize> {
+    let key = key.values()?;
     let mut select = conn.prepare_cached(&table.select())?;
-    for (key, set) in notes {
-        let key = key.values()?;
-        let mut found = select.query(params_from_iter(&key))?;
-        let Some(row) = found.next()? else {
-            out.gone.push(key);
-            continue;
-        };
-        let value = |at| Ok::<Value, rusqlite::Error>(row.get_ref(at)?.into());
-        if set & (WHOLE | table.unique) == 0 {
-            let values = columns_of(set).map(value).collect::<Result<_, _>>()?;
-            out.set.push((key, set, values));
-        } else {
-            let logged = |at| if table.is_logged(at) { value(at) } else { Ok(Value::Null) };
-            out.put.push((0..table.columns.len()).map(logged).collect::<Result<_, _>>()?);
-        }
+    let mut found = select.query(params_from_iter(&key))?;
+    let Some(row) = found.next()? else {
+        out.gone.push(key);
+        return Ok(KEY_BYTES);
+    };
+    let value = |at| Ok::<Value, rusqlite::Error>(row.get_ref(at)?.into());
+    let values: Vec<Value> = if set & (WHOLE | table.unique) == 0 {
+        columns_of(set).map(value).collect::<Result<_, _>>()?
+    } else {
+        let logged = |at| if table.is_logged(at) { value(at) } else { Ok(Value::Null) };
+        (0..table.columns.len()).map(logged).collect::<Result<_, _>>()?
+    };
+    let bytes = KEY_BYTES + values.iter().map(Value::bytes).sum::<usize>();
+    if set & (WHOLE | table.unique) == 0 {
+        out.set.push((key, set, values));
+    } else {
+        out.put.push(values);
     }
-    Ok(out)
+    Ok(bytes)
 }
 
 /// Returns the last rowids of the tables that count them. A trigger cannot note them: a row that is

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, Row};
 
 use crate::RowsResult;
-use crate::schema::{Own, tables};
+use crate::schema::{Excluded, tables};
 
 /// Returns the rows of all tables that are logged, as text, with their rowids, and the rowid
 /// sequences. `own` may name less than the capture does, to compare what triggers keep.
 ///
 /// # Errors
 /// Returns an error if the database fails.
-pub fn contents(conn: &Connection, own: &Own) -> RowsResult<BTreeMap<String, Vec<String>>> {
+pub fn contents(conn: &Connection, own: &Excluded) -> RowsResult<BTreeMap<String, Vec<String>>> {
     let mut all = BTreeMap::new();
     for table in tables(conn, own)? {
         let mut columns: Vec<String> = (0..table.columns.len())

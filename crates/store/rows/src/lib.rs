@@ -5,8 +5,8 @@
 //! - Rows are net effects by key, with absolute values: applying a record twice, or after a later
 //!   state of the same rows has been applied in full, gives the same rows.
 //! - Everything is captured: rows that triggers change, upserts, REPLACE, tables without a rowid,
-//!   and rowid sequences. Not captured are the tables and columns that [`Own`] names.
-//! - The schema's triggers run at both sides, so what they keep is named in [`Own`], and not logged.
+//!   and rowid sequences. Not captured are the tables and columns that [`Excluded`] names.
+//! - The schema's triggers run at both sides, so what they keep is named in [`Excluded`], and not logged.
 //! - Columns are numbers. A table only gets further columns at its end.
 //!
 //! All calls block. A [`Capture`] belongs to one connection, whose caller holds it alone.
@@ -23,7 +23,7 @@ pub use apply::Applier;
 pub use capture::{Capture, Captured};
 pub use contents::contents;
 pub use record::{Rows, TableRows, Value};
-pub use schema::{Own, OwnColumn};
+pub use schema::{Excluded, ExcludedColumn};
 
 /// Error of a call on rows.
 #[derive(Debug, thiserror::Error)]

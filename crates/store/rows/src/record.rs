@@ -18,6 +18,17 @@ pub enum Value {
     Blob(Vec<u8>),
 }
 
+impl Value {
+    /// Returns about the bytes that it needs.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len() + 4,
+            Self::Bytes(bytes) | Self::Blob(bytes) => bytes.len() + 4,
+            Self::Null | Self::Integer(_) | Self::Real(_) => 8,
+        }
+    }
+}
+
 impl From<ValueRef<'_>> for Value {
     fn from(value: ValueRef<'_>) -> Self {
         match value {

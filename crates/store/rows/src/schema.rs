@@ -7,16 +7,16 @@ use crate::{RowsError, RowsResult};
 /// Most columns of a table: the set of changed columns is a number.
 pub(crate) const COLUMNS_MAX: usize = 60;
 
-/// What belongs to one database alone, or is kept by triggers: it is not logged.
+/// The tables and columns that belong to one database alone, or are kept by triggers: they are not logged.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Own {
+pub struct Excluded {
     pub tables: &'static [&'static str],
-    pub columns: &'static [OwnColumn],
+    pub columns: &'static [ExcludedColumn],
 }
 
 /// A column that is not logged. A row that is replaced keeps its value.
 #[derive(Debug, Clone, Copy)]
-pub struct OwnColumn {
+pub struct ExcludedColumn {
     pub table: &'static str,
     pub column: &'static str,
     /// A column that says which life of the key a row is: if it differs, the row is another one,
@@ -63,7 +63,7 @@ impl Table {
 }
 
 /// Reads the tables that are logged, by name.
-pub(crate) fn tables(conn: &Connection, own: &Own) -> RowsResult<Vec<Table>> {
+pub(crate) fn tables(conn: &Connection, own: &Excluded) -> RowsResult<Vec<Table>> {
     let mut names = conn.prepare(
         "SELECT name, wr FROM pragma_table_list
          WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
@@ -75,7 +75,7 @@ pub(crate) fn tables(conn: &Connection, own: &Own) -> RowsResult<Vec<Table>> {
     logged.map(|(name, without_rowid)| table(conn, own, name, !without_rowid)).collect()
 }
 
-fn table(conn: &Connection, own: &Own, name: String, has_rowid: bool) -> RowsResult<Table> {
+fn table(conn: &Connection, own: &Excluded, name: String, has_rowid: bool) -> RowsResult<Table> {
     let mut info = conn.prepare("SELECT name, pk FROM pragma_table_xinfo(?1) ORDER BY cid")?;
     let info: Vec<(String, i64)> =
         info.query_map([&name], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;

@@ -3,19 +3,21 @@ use std::time::Duration;
 use rusqlite::Connection;
 use rusqlite::backup::Backup;
 
-use crate::{Applier, Capture, Own, OwnColumn, Rows, RowsError, TableRows, Value, contents};
+use crate::{
+    Applier, Capture, Excluded, ExcludedColumn, Rows, RowsError, TableRows, Value, contents,
+};
 
-const OWN: Own = Own {
+const EXCLUDED: Excluded = Excluded {
     tables: &["unlogged", "counter"],
     columns: &[
-        OwnColumn { table: "agent", column: "seen", life: Some("incarnation") },
-        OwnColumn { table: "grp", column: "members", life: None },
+        ExcludedColumn { table: "agent", column: "seen", life: Some("incarnation") },
+        ExcludedColumn { table: "grp", column: "members", life: None },
     ],
 };
-/// What is compared: counts that triggers keep are.
-const COMPARED: Own = Own {
+/// The comparison covers counts that triggers keep.
+const COMPARED: Excluded = Excluded {
     tables: &["unlogged"],
-    columns: &[OwnColumn { table: "agent", column: "seen", life: None }],
+    columns: &[ExcludedColumn { table: "agent", column: "seen", life: None }],
 };
 
 const SCHEMA: &str = "
@@ -53,8 +55,8 @@ impl Pair {
             conn
         };
         let (source, copy) = (open(), open());
-        let capture = Capture::start(&source, &OWN).unwrap();
-        let applier = Applier::new(&copy, &OWN).unwrap();
+        let capture = Capture::start(&source, &EXCLUDED).unwrap();
+        let applier = Applier::new(&copy, &EXCLUDED).unwrap();
         Self { source, capture, copy, applier }
     }
 
@@ -70,7 +72,7 @@ impl Pair {
     fn run(&mut self, sql: &str) -> Rows {
         self.source.execute_batch("BEGIN IMMEDIATE").unwrap();
         self.source.execute_batch(sql).unwrap();
-        let captured = self.capture.take(&self.source).unwrap();
+        let captured = self.capture.take(&self.source, true).unwrap();
         let rows = Rows::decode(&captured.rows.encode()).unwrap();
         assert_eq!(rows, captured.rows);
         self.source.execute_batch("COMMIT").unwrap();
@@ -190,7 +192,7 @@ fn tables_have_at_most_sixty_columns() {
     assert_eq!(rows.tables[0].set[0].1, 1 << 59 | 1 << 31);
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch(&schema(61)).unwrap();
-    assert!(matches!(Capture::start(&conn, &OWN), Err(RowsError::Unfit(_))));
+    assert!(matches!(Capture::start(&conn, &EXCLUDED), Err(RowsError::Unfit(_))));
 }
 
 #[test]
@@ -206,7 +208,7 @@ fn rows_of_soft_transactions_come_with_a_later_record() {
     let copying = Backup::new(&before, &mut pair.source).unwrap();
     copying.run_to_completion(1_000, Duration::ZERO, None).unwrap();
     drop(copying);
-    pair.capture = Capture::start(&pair.source, &OWN).unwrap();
+    pair.capture = Capture::start(&pair.source, &EXCLUDED).unwrap();
     assert_eq!(pair.run("").count(), 2);
     assert!(pair.run("").is_empty());
 }
@@ -227,20 +229,51 @@ fn rolled_back_changes_are_not_logged() {
     assert_eq!(pair.copied::<i64>("SELECT count(*) FROM agent"), 1);
 }
 
+/// Takes one record of `pair`, and applies it to the copy. Returns the number of its rows.
+fn take(pair: &mut Pair, sql: &str, waiting: bool) -> usize {
+    pair.source.execute_batch("BEGIN IMMEDIATE").unwrap();
+    pair.source.execute_batch(sql).unwrap();
+    let captured = pair.capture.take(&pair.source, waiting).unwrap();
+    pair.source.execute_batch("COMMIT").unwrap();
+    pair.applier.apply(&pair.copy, &captured.rows).unwrap();
+    let count = captured.rows.count();
+    pair.capture.logged(captured);
+    count
+}
+
 #[test]
 fn many_unlogged_rows_come_in_several_records() {
     let mut pair = Pair::new(SCHEMA);
-    pair.soft(
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000)
-         INSERT INTO outcome SELECT i, '', 0, '' FROM n",
-    );
-    pair.source.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let first = pair.capture.take(&pair.source).unwrap();
-    pair.source.execute_batch("COMMIT").unwrap();
-    assert_eq!(first.rows.count(), 50_000);
-    pair.applier.apply(&pair.copy, &first.rows).unwrap();
-    pair.capture.logged(first);
+    let insert = |rows: u32, bytes: u32| {
+        format!(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
+             INSERT INTO outcome SELECT i, '{bytes}', 0, zeroblob({bytes}) FROM n"
+        )
+    };
+    pair.soft(&insert(60_000, 0));
+    assert_eq!(take(&mut pair, "", true), 50_000);
+    assert!(pair.capture.has_waiting());
     assert_eq!(pair.run("").count(), 10_000);
+    assert!(!pair.capture.has_waiting());
+    // Large rows: a record has at most some megabytes of them.
+    pair.soft(&insert(100, 100_000));
+    let first = take(&mut pair, "", true);
+    assert!((40..60).contains(&first), "{first}");
+    while pair.capture.has_waiting() {
+        take(&mut pair, "", true);
+    }
+    assert!(pair.run("").is_empty());
+}
+
+#[test]
+fn decision_on_a_row_that_waits_puts_the_whole_row() {
+    let mut pair = Pair::new(SCHEMA);
+    pair.soft("INSERT INTO outcome VALUES (1, 'a', 0, 'x'), (2, 'b', 0, 'y')");
+    assert_eq!(take(&mut pair, "UPDATE outcome SET state = 4 WHERE command = 2", false), 1);
+    assert_eq!(pair.copied::<String>("SELECT detail FROM outcome"), "y");
+    pair.soft("DELETE FROM outcome WHERE command = 2");
+    assert_eq!(take(&mut pair, "INSERT INTO outcome VALUES (2, 'b', 5, 'z')", false), 1);
+    assert_eq!(pair.run("").count(), 1, "the other one still waits");
 }
 
 #[test]
@@ -276,7 +309,7 @@ fn row_of_an_older_schema_gets_the_defaults() {
     let newer = Connection::open_in_memory().unwrap();
     newer.execute_batch(SCHEMA).unwrap();
     newer.execute_batch("ALTER TABLE grp ADD COLUMN kind TEXT NOT NULL DEFAULT 'plain'").unwrap();
-    Applier::new(&newer, &OWN).unwrap().apply(&newer, &rows).unwrap();
+    Applier::new(&newer, &EXCLUDED).unwrap().apply(&newer, &rows).unwrap();
     let kind: String = newer.query_row("SELECT kind FROM grp", [], |r| r.get(0)).unwrap();
     assert_eq!(kind, "plain");
 }

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::log::{OWN, RowLog, RowLogError};
+use control::log::{EXCLUDED, RowLog, RowLogError};
 use control::{ControlResult, ControlStore};
 use parking_lot::Mutex;
-use rows::{Applier, Own, OwnColumn, Rows, contents};
+use rows::{Applier, Excluded, ExcludedColumn, Rows, contents};
 use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags};
 
@@ -23,10 +23,10 @@ const READERS: usize = 3;
 const ROWS_EACH_TIME: i64 = 3_000;
 const RECORDS_PER_COMPARISON: u64 = 200;
 
-/// What is left out of the comparison: what triggers keep is compared, too.
-const UNCOMPARED: Own = Own {
+/// The parts that are left out of the comparison, which covers what triggers keep.
+const UNCOMPARED: Excluded = Excluded {
     tables: &["progress", "unlogged"],
-    columns: &[OwnColumn { table: "agent", column: "keepalive_at_s", life: None }],
+    columns: &[ExcludedColumn { table: "agent", column: "keepalive_at_s", life: None }],
 };
 
 /// Opens the database at `path` as [`ControlStore::open_logged`] does.
@@ -102,7 +102,8 @@ impl RowLog for MirrorLog {
         let Inner { copy: Some(copy), record, .. } = &mut *inner else { return };
         let rows = Rows::decode(record).expect("rows");
         let tx = copy.transaction().expect("a transaction");
-        let applied = Applier::new(&tx, &OWN).and_then(|mut applier| applier.apply(&tx, &rows));
+        let applied =
+            Applier::new(&tx, &EXCLUDED).and_then(|mut applier| applier.apply(&tx, &rows));
         applied.unwrap_or_else(|error| panic!("record {position}: {error}\n{rows:?}"));
         tx.commit().expect("a commit");
         let source = self.source();

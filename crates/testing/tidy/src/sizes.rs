@@ -28,7 +28,7 @@ const LARGER_CRATES: &[(&str, usize, &str)] = &[
         "one file format with three layouts, their recovery and their repair",
     ),
     ("crates/store/series", 12, "one store: log, head, parts and catalogue are recovered together"),
-    ("crates/store/control", 7, "one schema, with a promise for each operation on it"),
+    ("crates/store/control", 8, "one schema, with a promise for each operation on it, and its log"),
     ("crates/store/state", 6, "one schema, with a statement for each query of the API"),
     ("crates/web/api", 8, "a file for each resource of the API; nothing is shared but their table"),
     ("crates/web/rest", 6, "one pipeline: each request passes all of its steps"),

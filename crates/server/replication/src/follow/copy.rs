@@ -59,7 +59,8 @@ impl Copy {
             state: Arc::new(state),
             registry_db: folder.registry_db.clone(),
             last,
-            unapplied_bytes: 0,
+            // A process that ended before it applied them leaves records.
+            unapplied_bytes: u64::from(position > applied),
             applied_at: Instant::now(),
         })
     }

@@ -1,4 +1,4 @@
-//! Checkpoints beside the writer, so that no commit has to flush a long write-ahead log.
+//! Checkpoints that run while the writer works, so that no commit has to flush a long write-ahead log.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ const PAGES_MAX: c_int = 16 * 1024;
 pub(super) struct Checkpointer {
     conn: Mutex<Connection>,
     failures: Arc<Failures>,
-    due: Mutex<Due>,
+    due: Mutex<CheckpointRequest>,
     wake: Condvar,
     /// True if the thread runs.
     beside: AtomicBool,
 }
 
 #[derive(Default)]
-struct Due {
+struct CheckpointRequest {
     now: bool,
     stop: bool,
 }

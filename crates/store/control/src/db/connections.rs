@@ -90,7 +90,16 @@ impl ControlStore {
         create_private(path)?;
         drop_cached_pages(path);
         logged::replay(path, &*log)?;
-        Self::open_file(path, readers, Some(log))
+        Self::open_file(path, readers, Some(Some(log)))
+    }
+
+    /// Opens the database although its log cannot be opened: each durable call flushes the disk, and the
+    /// changed rows are logged once the log is there again.
+    ///
+    /// # Errors
+    /// As [`ControlStore::open`].
+    pub fn open_without_log(path: &Path) -> ControlResult<Self> {
+        Self::open_file(path, READERS, Some(None))
     }
 
     /// Opens the database as [`ControlStore::open`] does, with `readers` connections for queries,
@@ -102,7 +111,11 @@ impl ControlStore {
         Self::open_file(path, readers, None)
     }
 
-    fn open_file(path: &Path, readers: usize, log: Option<Arc<dyn RowLog>>) -> ControlResult<Self> {
+    fn open_file(
+        path: &Path,
+        readers: usize,
+        log: Option<Option<Arc<dyn RowLog>>>,
+    ) -> ControlResult<Self> {
         create_private(path)?;
         drop_cached_pages(path);
         let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;

@@ -8,7 +8,7 @@
 //!
 //! # Locking
 //! The writer's mutex is held while a decision runs, and through append and commit. A shared
-//! transaction stays open while the mutex changes hands, but only as long as somebody is waiting for
+//! transaction stays open while the mutex changes hands, but only while a caller waits for
 //! the mutex: the last one ends it. A waiting caller holds no lock of this crate.
 
 use std::sync::Arc;
@@ -27,13 +27,15 @@ const MEMBERS_MAX: usize = 64;
 /// Changed rows above which a transaction takes in no other decision.
 const SHARED_ROWS_MAX: usize = 1_000;
 
-/// What becomes of a piece of work.
+/// The fate of a piece of work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It survives a power cut when the call returns.
     Durable,
     /// It survives a killed process when the call returns, and is logged with a later record.
     Soft,
+    /// As durable; and rows that earlier transactions changed are logged.
+    Reports,
     /// It is rolled back.
     Trial,
 }
@@ -42,6 +44,7 @@ pub(super) enum Kind {
 pub(super) struct Open {
     shared: Arc<Shared>,
     durable: bool,
+    reports: bool,
     members: usize,
 }
 
@@ -154,14 +157,24 @@ impl Writer {
     ) -> ControlResult<T> {
         let Some(open) = &mut self.open else { return self.begin(reader, kind, work) };
         open.members += 1;
-        let _charge = self.meter.charge(reader);
+        let charge = self.meter.charge(reader);
         self.conn.prepare_cached("SAVEPOINT decision")?.execute([])?;
         let out = work(&self.conn);
+        drop(charge);
+        if self.conn.is_autocommit() {
+            // After some errors SQLite rolls the whole transaction back.
+            let why = out.as_ref().err().map_or_else(String::new, ToString::to_string);
+            self.abandon(Failed::NotLogged(format!("the transaction was rolled back: {why}")));
+            return out;
+        }
         if out.is_err() || kind == Kind::Trial {
             self.conn.prepare_cached("ROLLBACK TO decision")?.execute([])?;
         }
         self.conn.prepare_cached("RELEASE decision")?.execute([])?;
-        open.durable |= out.is_ok() && kind == Kind::Durable;
+        if out.is_ok() {
+            open.durable |= matches!(kind, Kind::Durable | Kind::Reports);
+            open.reports |= kind == Kind::Reports;
+        }
         out
     }
 
@@ -174,14 +187,15 @@ impl Writer {
         work: impl FnOnce(&Connection) -> ControlResult<T>,
     ) -> ControlResult<T> {
         self.failures.expect_none()?;
-        if self.log.is_none() {
+        let durable = matches!(kind, Kind::Durable | Kind::Reports);
+        if self.log.as_ref().is_none_or(|log| log.rows.is_none()) {
             // Set each time, so that no transaction inherits the level of another.
-            let level = if kind == Kind::Durable { "FULL" } else { "NORMAL" };
+            let level = if durable { "FULL" } else { "NORMAL" };
             self.conn.pragma_update(None, "synchronous", level)?;
         }
         self.conn.execute_batch("BEGIN IMMEDIATE")?;
-        let durable = kind == Kind::Durable;
-        self.open = Some(Open { shared: Arc::default(), durable, members: 1 });
+        let reports = kind == Kind::Reports;
+        self.open = Some(Open { shared: Arc::default(), durable, reports, members: 1 });
         let charge = self.meter.charge(reader);
         let out = work(&self.conn);
         drop(charge);
@@ -198,6 +212,15 @@ impl Writer {
             || log.capture.noted() > SHARED_ROWS_MAX
     }
 
+    /// Ends the open transaction, which is rolled back already, with an error for all who share it.
+    fn abandon(&mut self, why: Failed) {
+        let open = self.open.take();
+        self.roll_back();
+        if let Some(open) = open {
+            open.shared.end(Err(why));
+        }
+    }
+
     fn roll_back(&mut self) {
         // SQLite has done it already after some errors.
         if !self.conn.is_autocommit()
@@ -205,7 +228,7 @@ impl Writer {
         {
             self.failures.close(format!("rollback failed: {error}"));
         }
-        if let Some(log) = &mut self.log {
+        if let Some(log) = &self.log {
             log.capture.forget();
         }
     }
@@ -213,14 +236,14 @@ impl Writer {
     /// Logs and commits the open transaction, if there is one, and answers every call that shares it.
     pub(super) fn settle(&mut self) {
         let Some(open) = self.open.take() else { return };
-        let outcome = self.finish(open.durable);
+        let outcome = self.finish(&open);
         if outcome.is_err() {
             self.roll_back();
         }
         open.shared.end(outcome.map_err(Into::into));
     }
 
-    fn finish(&mut self, durable: bool) -> ControlResult<()> {
+    fn finish(&mut self, open: &Open) -> ControlResult<()> {
         let Self { conn, log, failures, .. } = self;
         let commit = || {
             let done = conn.prepare_cached("COMMIT").and_then(|mut c| c.execute([])).map(drop);
@@ -228,18 +251,21 @@ impl Writer {
             done
         };
         let Some(log) = log else { return Ok(commit()?) };
-        if !durable {
+        let Some(rows) = log.rows.as_ref().filter(|_| open.durable) else {
             log.capture.postpone(conn)?;
             return Ok(commit()?);
-        }
-        let captured = log.capture.take(conn)?;
+        };
+        let captured = log.capture.take(conn, open.reports)?;
         if captured.rows.is_empty() {
             commit()?;
             log.capture.logged(captured);
             return Ok(());
         }
-        let position = log.rows.append(captured.rows.encode()).map_err(|error| match error {
+        let position = rows.append(captured.rows.encode()).map_err(|error| match error {
             RowLogError::Refused(why) => ControlError::NotLogged(why),
+            RowLogError::TooLarge { bytes_max } => {
+                ControlError::Limit { what: "bytes of the rows of one decision", max: bytes_max }
+            }
             RowLogError::Unknown(why) => {
                 let cause = format!("the journal failed: {why}");
                 failures.close(cause.clone());
@@ -254,8 +280,8 @@ impl Writer {
             failures.close(cause.clone());
             return Err(ControlError::Poisoned(cause));
         }
+        rows.committed(position);
         log.capture.logged(captured);
-        log.rows.committed(position);
         Ok(())
     }
 }

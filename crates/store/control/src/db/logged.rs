@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rows::{Applier, Capture, Rows};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
 
-use super::connections::{ControlStore, connect};
+use super::connections::{ControlStore, Writer, connect};
 use super::decisions::Kind;
-use crate::log::{OWN, RowLog};
+use crate::log::{EXCLUDED, RowLog};
 use crate::{ControlError, ControlResult, schema};
 use sqlite::Reader;
 
@@ -23,20 +23,30 @@ const BYTES_PER_TRANSACTION: usize = 16 * 1024 * 1024;
 /// The log of a writer.
 pub(super) struct Logged {
     pub(super) capture: Capture,
-    pub(super) rows: Arc<dyn RowLog>,
+    /// `None` while the log cannot be opened: then changes wait in `unlogged`.
+    pub(super) rows: Option<Arc<dyn RowLog>>,
     /// The position that [`ControlStore::floor`] stored last.
     floor: u64,
 }
 
 impl Logged {
     /// Starts to note changes of the writer, whose transactions are FULL until then.
-    pub(super) fn start(conn: &Connection, rows: Arc<dyn RowLog>) -> ControlResult<Self> {
-        // The database of an older program, or one whose position was forgotten: everything up to the
-        // end of the log is in it. If this were lost in a power cut after records were appended, the
-        // next start would take the new end of the log for the position, and leave them out.
-        conn.execute("INSERT OR IGNORE INTO progress VALUES (0, ?1)", [rows.end().cast_signed()])?;
-        let capture = Capture::start(conn, &OWN)?;
-        conn.pragma_update(None, "synchronous", "NORMAL")?;
+    pub(super) fn start(conn: &Connection, rows: Option<Arc<dyn RowLog>>) -> ControlResult<Self> {
+        if let Some(rows) = &rows {
+            // A new database, one of an older program, or one whose position was forgotten: everything
+            // up to the end of the log is in it. If this were lost in a power cut after records were
+            // appended, the next start would take the new end of the log for the position, and leave
+            // them out.
+            conn.execute(
+                "INSERT INTO progress VALUES (0, ?1) ON CONFLICT (id)
+                 DO UPDATE SET applied = excluded.applied WHERE applied = -1",
+                [rows.end().cast_signed()],
+            )?;
+        }
+        let capture = Capture::start(conn, &EXCLUDED)?;
+        if rows.is_some() {
+            conn.pragma_update(None, "synchronous", "NORMAL")?;
+        }
         Ok(Self { capture, rows, floor: 0 })
     }
 }
@@ -47,7 +57,14 @@ impl ControlStore {
     /// # Errors
     /// Returns an error if the log or the database fails; a later call tries again.
     pub fn log_reports(&self) -> ControlResult<()> {
-        self.decide(&Reader::server(), Kind::Durable, |_| Ok(()))
+        loop {
+            self.decide(&Reader::server(), Kind::Reports, |_| Ok(()))?;
+            let writer = self.writer.lock();
+            let log = writer.log.as_ref().filter(|log| log.rows.is_some());
+            if !log.is_some_and(|log| log.capture.has_waiting()) {
+                return Ok(());
+            }
+        }
     }
 
     /// Makes everything up to the end of the log durable here, and returns that position: the log may
@@ -59,23 +76,27 @@ impl ControlStore {
         let mut writer = self.writer.lock();
         writer.settle();
         writer.failures.expect_none()?;
-        let Some(log) = &writer.log else { return Ok(u64::MAX) };
+        let Writer { conn, log, failures, .. } = &mut *writer;
+        let Some(Logged { rows: Some(rows), floor, .. }) = log else { return Ok(u64::MAX) };
         // Rows are appended under the writer's lock, so none are on their way.
-        let (end, before) = (log.rows.end(), log.floor);
-        if end == before {
+        let end = rows.end();
+        if end == *floor {
             return Ok(end);
         }
-        // A checkpoint would not do: it leaves the log unflushed while a reader holds it up.
-        writer.conn.pragma_update(None, "synchronous", "FULL")?;
-        let sql = "UPDATE progress SET applied = ?1";
-        let done = writer.conn.execute(sql, [end.cast_signed()]).map(drop);
-        writer.conn.pragma_update(None, "synchronous", "NORMAL")?;
-        writer.failures.note(&done);
+        // A checkpoint would not do: it leaves the log unflushed while a reader holds it up. Nor would an
+        // update that changes nothing: SQLite writes no page then, and flushes nothing.
+        conn.pragma_update(None, "synchronous", "FULL")?;
+        let done = store_floor(conn, end.cast_signed());
+        conn.pragma_update(None, "synchronous", "NORMAL")?;
+        failures.note(&done);
         done?;
-        if let Some(log) = &mut writer.log {
-            log.floor = end;
-        }
+        *floor = end;
         Ok(end)
+    }
+
+    /// Returns the position that [`ControlStore::floor`] returned last, which stays durable.
+    pub fn last_floor(&self) -> u64 {
+        self.writer.lock().log.as_ref().map_or(u64::MAX, |log| log.floor)
     }
 
     /// Forgets which records a database has, durably: when it is opened next, it counts as having all of
@@ -86,8 +107,8 @@ impl ControlStore {
     pub fn forget_position(path: &Path) -> ControlResult<()> {
         let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         conn.pragma_update(None, "synchronous", "FULL")?;
-        if applied(&conn)?.is_some() {
-            conn.execute("DELETE FROM progress", [])?;
+        if !matches!(applied(&conn)?, Position::None) {
+            conn.execute("UPDATE progress SET applied = -1", [])?;
         }
         Ok(())
     }
@@ -108,30 +129,66 @@ impl ControlStore {
     /// # Errors
     /// Returns an error if the database cannot be read.
     pub fn position_of(path: &Path) -> ControlResult<Option<u64>> {
-        applied(&connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?)
+        Ok(applied(&connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?)?.get())
     }
 }
 
-/// Returns the position that the database stored.
-fn applied(conn: &Connection) -> ControlResult<Option<u64>> {
+/// Stores the position in a transaction that writes a page in any case.
+fn store_floor(conn: &mut Connection, end: i64) -> rusqlite::Result<()> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for applied in [-1, end] {
+        tx.execute("UPDATE progress SET applied = ?1", [applied])?;
+    }
+    tx.commit()
+}
+
+/// The position that a database stored.
+#[derive(Clone, Copy)]
+enum Position {
+    /// None yet: no rows of it were ever logged.
+    None,
+    /// It counts as having everything.
+    Forgotten,
+    At(u64),
+}
+
+impl Position {
+    fn get(self) -> Option<u64> {
+        match self {
+            Self::At(position) => Some(position),
+            Self::None | Self::Forgotten => None,
+        }
+    }
+}
+
+fn applied(conn: &Connection) -> ControlResult<Position> {
     let sql = "SELECT 1 FROM sqlite_schema WHERE name = 'progress'";
     if conn.query_row(sql, [], |_| Ok(())).optional()?.is_none() {
-        return Ok(None);
+        return Ok(Position::None);
     }
     let applied = conn.query_row("SELECT applied FROM progress", [], |r| r.get::<_, i64>(0));
-    Ok(applied.optional()?.map(i64::cast_unsigned))
+    Ok(match applied.optional()? {
+        None => Position::None,
+        Some(applied) => u64::try_from(applied).map_or(Position::Forgotten, Position::At),
+    })
 }
 
 /// Applies the records after the position that the database stored, before it is migrated: rows fit
 /// the schema that made them. A database that has more than the log is one of another journal, and keeps
 /// what it has.
 pub(super) fn replay(path: &Path, log: &dyn RowLog) -> ControlResult<()> {
-    if let Some(applied) = ControlStore::position_of(path)?.filter(|applied| *applied > log.end()) {
-        tracing::warn!(applied, end = log.end(), database = %path.display(),
-            "the journal ends before what the registry has: it goes on with that");
-        return ControlStore::forget_position(path);
+    let position = applied(&connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?)?;
+    match position {
+        Position::At(applied) if applied > log.end() => {
+            tracing::warn!(applied, end = log.end(), database = %path.display(),
+                "the journal ends before what the registry has: it goes on with that");
+            ControlStore::forget_position(path)
+        }
+        Position::At(_) => ControlStore::catch_up(path, log).map(drop),
+        Position::Forgotten => Ok(()),
+        // A folder of an older program has no rows in its journal.
+        Position::None => log.read(0, &mut |first, _| Err(ControlError::BeforeJournal { first })),
     }
-    ControlStore::catch_up(path, log).map(drop)
 }
 
 impl ControlStore {
@@ -145,7 +202,8 @@ impl ControlStore {
         sqlite::expect_writable(&conn)?;
         schema::expect_known(&conn)?;
         let end = log.end();
-        let Some(applied) = applied(&conn)?.filter(|applied| *applied < end) else { return Ok(0) };
+        let applied = applied(&conn)?.get().filter(|applied| *applied < end);
+        let Some(applied) = applied else { return Ok(0) };
         conn.pragma_update(None, "journal_mode", "WAL")?;
         conn.pragma_update(None, "synchronous", "FULL")?;
         let mut batch = Vec::new();
@@ -183,7 +241,7 @@ fn apply(conn: &mut Connection, batch: Vec<(u64, Rows)>) -> ControlResult<()> {
             schema::migrate(conn)?;
             continue;
         }
-        let mut applier = Applier::new(conn, &OWN)?;
+        let mut applier = Applier::new(conn, &EXCLUDED)?;
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut last = 0;
         while let Some((position, rows)) = rest.next_if(|(_, rows)| i64::from(rows.schema) <= known)

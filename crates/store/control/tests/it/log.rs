@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use control::log::{OWN, RowLog as _};
+use control::log::{EXCLUDED, RowLog as _};
 use control::{
     AuditOutcome, CommandKind, ControlError, ControlResult, ControlStore, GroupConfig, LivenessRow,
     NewAgent, NewCommand, NewEnrolmentToken, OutcomeRow, OutcomeState, Reader, Revocation,
@@ -45,7 +45,7 @@ impl Dice {
     }
 }
 
-/// What was answered: users with their hash, groups with their configuration, agents with their name.
+/// The answered decisions: users with their hash, groups with their configuration, agents with their name.
 #[derive(Default, Clone, PartialEq, Debug)]
 struct Answered {
     users: BTreeMap<String, String>,
@@ -259,7 +259,7 @@ impl World {
         ControlStore::catch_up(&follower, &*self.log).unwrap();
         let of = |path: &Path| {
             let conn = rusqlite::Connection::open(path).unwrap();
-            rows::contents(&conn, &OWN).unwrap()
+            rows::contents(&conn, &EXCLUDED).unwrap()
         };
         let (own, followed) = (of(&self.at("registry.db")), of(&follower));
         for (table, rows) in own {
@@ -321,7 +321,7 @@ fn random_decisions_survive_crashes_and_reach_a_follower() {
 }
 
 impl World {
-    /// Takes over what a record did that was stored although its caller was not told so.
+    /// Takes over what a record did that was stored although its caller got an error.
     fn adopt(&mut self) {
         let (reader, store) = (Reader::server(), self.store.as_ref().unwrap());
         let users = store.users(&reader).unwrap();

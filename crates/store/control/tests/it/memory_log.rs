@@ -8,7 +8,7 @@ use control::log::{RowLog, RowLogError};
 use control::{AuditEntry, AuditOutcome, ControlResult, ControlStore, Reader, WriteContext};
 use parking_lot::Mutex;
 
-/// How the next append fails.
+/// The way in which the next append fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Refused,

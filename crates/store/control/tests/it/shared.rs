@@ -95,22 +95,58 @@ fn decision_that_panics_refuses_only_its_own_transaction() {
 }
 
 #[test]
-fn floor_is_durable_and_covers_every_decision() {
+fn floor_flushes_also_if_the_position_is_stored_already() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
     let log = Arc::new(MemoryLog::default());
     let store = open(&path, &log);
     store.create_user(&WriteContext::server(), "somebody", "hash", false, &[]).unwrap();
+    assert_eq!(ControlStore::position_of(&path).unwrap(), Some(log.end()), "its own record");
+    // SQLite flushes a transaction only if it writes a page.
+    let log_bytes = || std::fs::metadata(format!("{}-wal", path.display())).unwrap().len();
+    let before = log_bytes();
+    assert_eq!(store.floor().unwrap(), log.end());
+    assert!(log_bytes() > before, "nothing was written, so nothing was flushed");
     // Records of another kind follow.
     log.records.lock().push(Vec::new());
     assert_eq!(store.floor().unwrap(), log.end());
-    assert_eq!(ControlStore::position_of(&path).unwrap(), Some(log.end()));
+    assert_eq!((store.last_floor(), ControlStore::position_of(&path).unwrap()), (2, Some(2)));
+}
+
+#[test]
+fn database_from_before_the_first_record_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let (path, older) = (folder.path().join("registry.db"), folder.path().join("older.db"));
+    drop(ControlStore::open(&older).unwrap());
+    let log = Arc::new(MemoryLog::default());
+    let store = open(&path, &log);
+    store.create_user(&WriteContext::server(), "somebody", "hash", false, &[]).unwrap();
     drop(store);
+    let refused = ControlStore::open_logged(&older, 1, log.clone()).err().unwrap();
+    assert!(matches!(refused, ControlError::BeforeJournal { first: 1 }), "{refused}");
+    // Unless an administrator says that it has everything.
     ControlStore::forget_position(&path).unwrap();
     assert_eq!(ControlStore::position_of(&path).unwrap(), None);
-    // It counts as having everything: the record that is no rows is not read.
     drop(open(&path, &log));
     assert_eq!(ControlStore::position_of(&path).unwrap(), Some(log.end()));
+}
+
+#[test]
+fn changes_without_the_log_are_logged_once_it_is_there() {
+    let folder = TempDir::new().unwrap();
+    let (path, copy) = (folder.path().join("registry.db"), folder.path().join("copy.db"));
+    let log = Arc::new(MemoryLog::default());
+    drop(open(&path, &log));
+    std::fs::copy(&path, &copy).unwrap();
+    let alone = ControlStore::open_without_log(&path).unwrap();
+    alone.create_user(&audited(1), "somebody", "hash", false, &[1]).unwrap();
+    drop(alone);
+    assert_eq!(log.end(), 0);
+    open(&path, &log).log_reports().unwrap();
+    ControlStore::catch_up(&copy, &*log).unwrap();
+    let copied = ControlStore::open(&copy).unwrap();
+    assert_eq!(copied.users(&Reader::server()).unwrap().len(), 1);
+    assert_eq!(copied.audit_log(&Reader::server(), None, 9).unwrap().len(), 1);
 }
 
 #[test]
