@@ -25,6 +25,8 @@ const WHOLE: u64 = 1 << 62;
 /// next record takes the rest.
 const UNLOGGED_ROWS_MAX: i64 = 50_000;
 const UNLOGGED_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Rows of a transaction above which its record takes none of earlier ones along.
+const OWN_ROWS_MAX: usize = 1_000;
 
 /// The values of a row's key. Nearly all are one or two integers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -150,21 +152,23 @@ impl Capture {
         self.waiting
     }
 
-    /// Returns the rows that the open transaction changed. With `waiting` also some of those that
-    /// earlier ones changed; see [`Capture::has_waiting`] for the rest.
+    /// Returns the rows that the open transaction changed, and those that earlier ones changed, as far
+    /// as one record should hold them; see [`Capture::has_waiting`] for the rest. If this transaction
+    /// changed nothing, those of earlier ones are taken only with `reports`.
     ///
     /// # Errors
     /// Returns an error if the database fails.
-    pub fn take(&mut self, conn: &Connection, waiting: bool) -> RowsResult<Captured> {
+    pub fn take(&mut self, conn: &Connection, reports: bool) -> RowsResult<Captured> {
         let mut notes: BTreeMap<(u8, Key), u64> =
             std::mem::take(&mut *self.notes.lock()).into_iter().collect();
         if self.waiting {
             self.join_waiting(conn, &mut notes)?;
         }
+        let own = notes.len();
         let mut rows = Rows { schema: self.schema, ..Rows::default() };
         self.read_all(conn, notes, usize::MAX, &mut rows)?;
         let mut more = self.waiting;
-        if waiting && self.waiting {
+        if self.waiting && (reports || own > 0) && own <= OWN_ROWS_MAX {
             more = self.take_waiting(conn, &mut rows)?;
         }
         let sequences = sequences(conn)?;

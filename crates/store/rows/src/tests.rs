@@ -266,14 +266,17 @@ fn many_unlogged_rows_come_in_several_records() {
 }
 
 #[test]
-fn decision_on_a_row_that_waits_puts_the_whole_row() {
+fn decision_on_rows_that_wait_puts_whole_rows() {
     let mut pair = Pair::new(SCHEMA);
-    pair.soft("INSERT INTO outcome VALUES (1, 'a', 0, 'x'), (2, 'b', 0, 'y')");
-    assert_eq!(take(&mut pair, "UPDATE outcome SET state = 4 WHERE command = 2", false), 1);
-    assert_eq!(pair.copied::<String>("SELECT detail FROM outcome"), "y");
-    pair.soft("DELETE FROM outcome WHERE command = 2");
-    assert_eq!(take(&mut pair, "INSERT INTO outcome VALUES (2, 'b', 5, 'z')", false), 1);
-    assert_eq!(pair.run("").count(), 1, "the other one still waits");
+    pair.soft(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000)
+         INSERT INTO outcome SELECT i, 'a', 0, 'x' FROM n",
+    );
+    assert_eq!(take(&mut pair, "UPDATE outcome SET state = 4 WHERE command > 100", false), 59_900);
+    assert_eq!(pair.copied::<i64>("SELECT count(*) FROM outcome WHERE detail = 'x'"), 59_900);
+    assert_eq!(take(&mut pair, "", false), 0, "nothing was decided");
+    assert_eq!(take(&mut pair, "UPDATE outcome SET state = 5 WHERE command = 7", false), 100);
+    assert!(pair.run("").is_empty());
 }
 
 #[test]
