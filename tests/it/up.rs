@@ -436,11 +436,8 @@ fn journal_loses(place: &Folders, stops: u32, damage: impl Fn(&mut [u8])) {
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     // Records follow the damaged first session: they stay, and the state had applied it.
     let inside = stops == 0;
-    assert_eq!(
-        (report["cut"] == false, report["lost"] == serde_json::json!(["1"])),
-        (inside, inside),
-        "{out}"
-    );
+    let lost = report["lost"].as_array().unwrap().len();
+    assert_eq!((report["cut"] == false, lost == 1), (inside, inside), "{out}");
     assert_eq!(report["agents_compared"], !inside, "{out}");
     let (code, out, error) = run(&["journal", "repair", shown]);
     assert_eq!(code, 0, "nothing is left to repair: {out}{error}");

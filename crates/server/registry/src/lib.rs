@@ -243,7 +243,7 @@ impl Registry {
             registry.replace_token_keys(&WriteContext::server())?;
         }
         if let Err(error) = registry.note_keys() {
-            tracing::warn!("followers are not told of new keys: {error}");
+            tracing::warn!("followers do not learn of new keys: {error}");
         }
         registry.inner.store.setting_or(REVOCATIONS_GUARDED, "1")?;
         registry.end_tokens_of_another_time()?;

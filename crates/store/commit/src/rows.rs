@@ -79,6 +79,10 @@ impl RowLog for Commit {
         self.shared.journal.persisted_position()
     }
 
+    fn start(&self) -> u64 {
+        first_position(&self.shared.journal) - 1
+    }
+
     fn read(&self, after: u64, apply: Apply<'_>) -> ControlResult<()> {
         read(&self.shared.journal, after, apply)
     }
@@ -114,6 +118,10 @@ impl RowLog for JournalLog {
         self.0.persisted_position()
     }
 
+    fn start(&self) -> u64 {
+        first_position(&self.0) - 1
+    }
+
     fn read(&self, after: u64, apply: Apply<'_>) -> ControlResult<()> {
         read(&self.0, after, apply)
     }
@@ -145,9 +153,7 @@ fn read(journal: &Journal, after: u64, apply: Apply<'_>) -> ControlResult<()> {
 
 /// Returns an error if the journal does not have all records after a position.
 fn expect_all_after(journal: &Journal, position: u64) -> ControlResult<()> {
-    let end = journal.persisted_position();
-    // An empty journal begins after its end.
-    let first = if journal.first_position() == 0 { end + 1 } else { journal.first_position() };
+    let (first, end) = (first_position(journal), journal.persisted_position());
     if position < end && first > position + 1 {
         return Err(ControlError::Behind { applied: position, first });
     }
@@ -167,4 +173,12 @@ fn expect_space(shared: &Shared) -> Result<(), CommitError> {
         }
     }
     Ok(())
+}
+
+/// Returns the position of the first record; an empty journal begins after its end.
+fn first_position(journal: &Journal) -> u64 {
+    match journal.first_position() {
+        0 => journal.persisted_position() + 1,
+        first => first,
+    }
 }

@@ -29,6 +29,9 @@ pub trait RowLog: Send + Sync {
     /// Returns the position of the last record that is persisted.
     fn end(&self) -> u64;
 
+    /// Returns the position before the first record that the log still has.
+    fn start(&self) -> u64;
+
     /// Passes on the rows of all records after a position, in their order.
     ///
     /// # Errors

@@ -89,6 +89,10 @@ impl RowLog for MirrorLog {
         self.inner.lock().end
     }
 
+    fn start(&self) -> u64 {
+        0
+    }
+
     fn read(
         &self,
         _after: u64,

@@ -16,7 +16,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use super::checkpointer::Checkpointer;
 use super::decisions::{Kind, Open};
 use super::failures::{Failures, RegistryFailure};
-use super::logged::{self, Logged};
+use super::logged::{self, Logged, Logging};
 use crate::log::RowLog;
 use crate::{ControlError, ControlResult, WriteContext, defaults, schema};
 use sqlite::{Meter, Reader, ReaderPool};
@@ -90,7 +90,7 @@ impl ControlStore {
         create_private(path)?;
         drop_cached_pages(path);
         logged::replay(path, &*log)?;
-        Self::open_file(path, readers, Some(Some(log)))
+        Self::open_file(path, readers, Logging::To(log))
     }
 
     /// Opens the database although its log cannot be opened: each durable call flushes the disk, and the
@@ -99,7 +99,7 @@ impl ControlStore {
     /// # Errors
     /// As [`ControlStore::open`].
     pub fn open_without_log(path: &Path) -> ControlResult<Self> {
-        Self::open_file(path, READERS, Some(None))
+        Self::open_file(path, READERS, Logging::Later)
     }
 
     /// Opens the database as [`ControlStore::open`] does, with `readers` connections for queries,
@@ -108,14 +108,10 @@ impl ControlStore {
     /// # Errors
     /// See [`ControlStore::open`].
     pub fn open_with(path: &Path, readers: usize) -> ControlResult<Self> {
-        Self::open_file(path, readers, None)
+        Self::open_file(path, readers, Logging::Never)
     }
 
-    fn open_file(
-        path: &Path,
-        readers: usize,
-        log: Option<Option<Arc<dyn RowLog>>>,
-    ) -> ControlResult<Self> {
+    fn open_file(path: &Path, readers: usize, log: Logging) -> ControlResult<Self> {
         create_private(path)?;
         drop_cached_pages(path);
         let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -127,7 +123,11 @@ impl ControlStore {
         let checkpoints = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let checkpointer = Checkpointer::new(checkpoints, Arc::clone(&failures));
         checkpointer.watch(&mut conn)?;
-        let log = log.map(|log| Logged::start(&conn, log)).transpose()?;
+        let log = match log {
+            Logging::Never => None,
+            Logging::Later => Some(Logged::start(&conn, None)?),
+            Logging::To(log) => Some(Logged::start(&conn, Some(log))?),
+        };
         let checkpoints = log.as_ref().map(|_| checkpointer.start()).transpose();
         let checkpoints =
             checkpoints.map_err(|source| ControlError::Io { path: path.to_owned(), source })?;

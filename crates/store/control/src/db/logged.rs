@@ -29,6 +29,14 @@ pub(super) struct Logged {
     floor: u64,
 }
 
+/// The way in which changes are logged.
+pub(super) enum Logging {
+    Never,
+    /// They are noted, and logged by a later process.
+    Later,
+    To(Arc<dyn RowLog>),
+}
+
 impl Logged {
     /// Starts to note changes of the writer, whose transactions are FULL until then.
     pub(super) fn start(conn: &Connection, rows: Option<Arc<dyn RowLog>>) -> ControlResult<Self> {
@@ -187,7 +195,9 @@ pub(super) fn replay(path: &Path, log: &dyn RowLog) -> ControlResult<()> {
         Position::At(_) => ControlStore::catch_up(path, log).map(drop),
         Position::Forgotten => Ok(()),
         // A folder of an older program has no rows in its journal.
-        Position::None => log.read(0, &mut |first, _| Err(ControlError::BeforeJournal { first })),
+        Position::None => {
+            log.read(log.start(), &mut |first, _| Err(ControlError::BeforeJournal { first }))
+        }
     }
 }
 

@@ -47,6 +47,10 @@ impl RowLog for MemoryLog {
         self.records.lock().len() as u64
     }
 
+    fn start(&self) -> u64 {
+        0
+    }
+
     fn read(
         &self,
         after: u64,
