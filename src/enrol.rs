@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use client::{Client, ImportArgs};
 use registry::{AuditOutcome, Reader, TokenTerms, WriteContext};
-use serde_json::json;
+use serde_json::{Value, json};
 use service::Console;
 use sync::{EnrollOptions, IdentityFolder, SyncError};
 
@@ -30,12 +30,12 @@ pub(crate) async fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let (uses, ttl_s, ephemeral_s) = (terms.uses, terms.ttl_s, terms.ephemeral_s);
     let token = match Client::running(&folder.socket())? {
         Some(client) => {
-            let mut body = json!({"groups": terms.groups, "uses": uses, "ttl_s": ttl_s});
-            if let Some(silence_s) = ephemeral_s {
-                body["ephemeral_s"] = silence_s.into();
-            }
+            let body = json!({
+                "groups": terms.groups, "uses": uses, "ttl_s": ttl_s, "ephemeral_s": ephemeral_s,
+            });
             let made = client.post(&["enrolment", "tokens"], &body).await?;
-            made["data"]["token"].as_str().context("the answer has no token")?.to_owned()
+            let token = made.pointer("/data/token").and_then(Value::as_str);
+            token.context("the answer has no token")?.to_owned()
         }
         None => {
             tokio::task::spawn_blocking({
