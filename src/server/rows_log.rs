@@ -99,6 +99,7 @@ pub(super) fn unusable_records(folder: &DataFolder) -> anyhow::Result<Option<Con
     match ControlStore::catch_up(&folder.registry_db(), &log) {
         Err(
             error @ (ControlError::Behind { .. }
+            | ControlError::BeforeJournal { .. }
             | ControlError::Record { .. }
             | ControlError::Journal(_)),
         ) => return Ok(Some(error)),

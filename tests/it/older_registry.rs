@@ -99,6 +99,7 @@ fn older_registry_is_refused_until_it_is_accepted() {
     for part in ["knows agent 001", "the next new agent would be 001", "holdfast registry accept"] {
         assert!(error.contains(part), "{part}: {error}");
     }
+    set("DELETE FROM progress");
     let data = it.data();
     let (code, out, error) = run(&["registry", "accept", "--data", data.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");

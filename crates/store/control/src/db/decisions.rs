@@ -207,7 +207,7 @@ impl Writer {
     }
 
     fn is_full(&self) -> bool {
-        let Some(log) = &self.log else { return true };
+        let Some(log) = self.log.as_ref().filter(|log| log.rows.is_some()) else { return true };
         self.open.as_ref().is_some_and(|open| open.members >= MEMBERS_MAX)
             || log.capture.noted() > SHARED_ROWS_MAX
     }

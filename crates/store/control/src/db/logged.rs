@@ -113,11 +113,11 @@ impl ControlStore {
     /// # Errors
     /// Returns an error if the database cannot be written.
     pub fn forget_position(path: &Path) -> ControlResult<()> {
-        let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         conn.pragma_update(None, "synchronous", "FULL")?;
-        if !matches!(applied(&conn)?, Position::None) {
-            conn.execute("UPDATE progress SET applied = -1", [])?;
-        }
+        // An older version has no table for it.
+        schema::migrate(&mut conn)?;
+        conn.execute("INSERT OR REPLACE INTO progress VALUES (0, -1)", [])?;
         Ok(())
     }
 
@@ -185,20 +185,12 @@ fn applied(conn: &Connection) -> ControlResult<Position> {
 /// the schema that made them. A database that has more than the log is one of another journal, and keeps
 /// what it has.
 pub(super) fn replay(path: &Path, log: &dyn RowLog) -> ControlResult<()> {
-    let position = applied(&connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?)?;
-    match position {
-        Position::At(applied) if applied > log.end() => {
-            tracing::warn!(applied, end = log.end(), database = %path.display(),
-                "the journal ends before what the registry has: it goes on with that");
-            ControlStore::forget_position(path)
-        }
-        Position::At(_) => ControlStore::catch_up(path, log).map(drop),
-        Position::Forgotten => Ok(()),
-        // A folder of an older program has no rows in its journal.
-        Position::None => {
-            log.read(log.start(), &mut |first, _| Err(ControlError::BeforeJournal { first }))
-        }
+    if let Some(applied) = ControlStore::position_of(path)?.filter(|applied| *applied > log.end()) {
+        tracing::warn!(applied, end = log.end(), database = %path.display(),
+            "the journal ends before what the registry has: it goes on with that");
+        return ControlStore::forget_position(path);
     }
+    ControlStore::catch_up(path, log).map(drop)
 }
 
 impl ControlStore {
@@ -212,8 +204,15 @@ impl ControlStore {
         sqlite::expect_writable(&conn)?;
         schema::expect_known(&conn)?;
         let end = log.end();
-        let applied = applied(&conn)?.get().filter(|applied| *applied < end);
-        let Some(applied) = applied else { return Ok(0) };
+        let applied = match applied(&conn)? {
+            Position::At(applied) if applied < end => applied,
+            Position::At(_) | Position::Forgotten => return Ok(0),
+            Position::None => {
+                // The journal of an older program has no rows.
+                log.read(log.start(), &mut |first, _| Err(ControlError::BeforeJournal { first }))?;
+                return Ok(0);
+            }
+        };
         conn.pragma_update(None, "journal_mode", "WAL")?;
         conn.pragma_update(None, "synchronous", "FULL")?;
         let mut batch = Vec::new();

@@ -1,15 +1,18 @@
-//! Failed writes and flushes of `registry.db`, each in turn: a decision that was answered with `Ok`
+//! Failed writes and flushes of `registry.db` and of its log, each in turn: a decision that was answered with `Ok`
 //! is there when the disk works again, a failed one is there as a whole or not at all, and nothing
 //! panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use commit::JournalLog;
 use control::{
     AgentQuery, ControlError, ControlResult, ControlStore, GroupConfig, NewAgent, NewCertificate,
     NewEnrolmentToken, Reader, WriteContext,
 };
 use device::{Device, DiskFault, FaultError, FaultyFolder, FaultyRequest, Fs, available};
+use journal::{Journal, Options};
 use model::{AgentId, Incarnation};
 
 const NOW_S: i64 = 1_795_287_122;
@@ -121,19 +124,42 @@ fn assert_kept(store: &ControlStore, decided: &Decided) {
     );
 }
 
-fn prepare(path: &Path) -> Decided {
+/// Opens a database.
+type Open = fn(&Path) -> ControlResult<ControlStore>;
+
+fn alone(path: &Path) -> ControlResult<ControlStore> {
+    ControlStore::open_with(path, 1)
+}
+
+/// Opens a database with the journal next to it as its log, as a server does.
+fn logged(path: &Path) -> ControlResult<ControlStore> {
+    let position = if path.exists() { ControlStore::position_of(path)? } else { None };
+    let options = Options {
+        segment_bytes: 1 << 20,
+        spares: 0,
+        background: false,
+        position_expected: position.unwrap_or_default(),
+        ..Options::default()
+    };
+    let opened = Journal::open(&path.with_file_name("journal"), options);
+    let (journal, _) = opened.map_err(|e| ControlError::Journal(e.to_string()))?;
+    ControlStore::open_logged(path, 1, Arc::new(JournalLog(journal)))
+}
+
+fn prepare(path: &Path, open: Open) -> Decided {
     let mut decided = Decided::default();
-    decided.decide(&ControlStore::open(path).unwrap(), 1);
+    decided.decide(&open(path).unwrap(), 1);
     decided
 }
 
 /// Makes decisions, with checkpoints between them. Any of that may fail.
-fn work(path: &Path, decided: &mut Decided) {
-    let Ok(store) = ControlStore::open_with(path, 1) else { return };
+fn work(path: &Path, open: Open, decided: &mut Decided) {
+    let Ok(store) = open(path) else { return };
     for n in 2..2 + DECISIONS {
         decided.decide(&store, n);
         if n % 2 == 0 {
             let _ = store.checkpoint();
+            let _ = store.floor();
         }
     }
     assert_kept(&store, decided);
@@ -141,9 +167,9 @@ fn work(path: &Path, decided: &mut Decided) {
 
 /// Opens the database on a working disk: it has every decision, and takes further ones. Leaves the
 /// store open.
-fn check(path: &Path, decided: &mut Decided) {
+fn check(path: &Path, open: Open, decided: &mut Decided) {
     drop(decided.open.take());
-    let store = ControlStore::open(path).unwrap();
+    let store = open(path).unwrap();
     assert_kept(&store, decided);
     let next = decided.groups.keys().max().map_or(1, |last| last + 1);
     decided.decide(&store, next);
@@ -152,8 +178,8 @@ fn check(path: &Path, decided: &mut Decided) {
     decided.open = Some(store);
 }
 
-fn check_and_close(path: &Path, decided: &mut Decided) {
-    check(path, decided);
+fn check_and_close(path: &Path, open: Open, decided: &mut Decided) {
+    check(path, open, decided);
     let store = decided.open.take().unwrap();
     store.checkpoint().unwrap();
     assert_kept(&store, decided);
@@ -167,15 +193,25 @@ fn db(folder: &Path) -> PathBuf {
     folder.join("registry.db")
 }
 
+/// Lets requests to the disk of the database, and of its log, fail in turn.
+fn fail_requests(open: Open, step: usize) {
+    let Some(folder) = device::or_skip(FaultyFolder::new()) else { return };
+    let work = |folder: &Path, decided: &mut Decided| work(&db(folder), open, decided);
+    let check = |folder: &Path, decided: &mut Decided| check_and_close(&db(folder), open, decided);
+    let runs = folder.fail_each(step, |folder| prepare(&db(folder), open), work, check);
+    assert!(runs > 20, "{runs} runs");
+    let runs = folder.fail_each(step, |_| Decided::default(), work, check);
+    assert!(runs > 20, "{runs} runs of a new database");
+}
+
 #[test]
 fn decisions_survive_failed_requests() {
-    let Some(folder) = device::or_skip(FaultyFolder::new()) else { return };
-    let work = |folder: &Path, decided: &mut Decided| work(&db(folder), decided);
-    let check = |folder: &Path, decided: &mut Decided| check_and_close(&db(folder), decided);
-    let runs = folder.fail_each(step(17), |folder| prepare(&db(folder)), work, check);
-    assert!(runs > 20, "{runs} runs");
-    let runs = folder.fail_each(step(17), |_| Decided::default(), work, check);
-    assert!(runs > 20, "{runs} runs of a new database");
+    fail_requests(alone, step(17));
+}
+
+#[test]
+fn logged_decisions_survive_failed_requests() {
+    fail_requests(logged, step(71));
 }
 
 /// A flush that succeeds after a failed one does not cover what the failed one did not write.
@@ -191,7 +227,7 @@ fn failed_flush_refuses_decisions_until_the_registry_is_opened() {
         lasting: false,
     };
     for checkpoint in [false, true] {
-        let mut decided = prepare(&path);
+        let mut decided = prepare(&path, alone);
         let store = ControlStore::open(&path).unwrap();
         store.create_group(&by, "before", NOW_S).unwrap();
         folder.fail(flush);
@@ -207,7 +243,7 @@ fn failed_flush_refuses_decisions_until_the_registry_is_opened() {
         assert_kept(&store, &decided);
         drop(store);
         assert!(path.with_extension("db-wal").exists(), "the log was copied at the end");
-        check_and_close(&path, &mut decided);
+        check_and_close(&path, alone, &mut decided);
         std::fs::remove_file(&path).unwrap();
     }
 }
@@ -221,7 +257,7 @@ fn failed_flush_of_an_automatic_checkpoint_refuses_decisions() {
     let large = GroupConfig { body: vec![b' '; 70 << 20], sum: String::new(), at_s: NOW_S };
     // The first flush is that of the commit, the next two are those of the log and the database.
     for number in [2, 3] {
-        let mut decided = prepare(&path);
+        let mut decided = prepare(&path, alone);
         let store = ControlStore::open(&path).unwrap();
         // The first write to a new log flushes its folder as well.
         store.create_group(&by, "before", NOW_S).unwrap();
@@ -237,7 +273,7 @@ fn failed_flush_of_an_automatic_checkpoint_refuses_decisions() {
         drop(store);
         let log = std::fs::metadata(path.with_extension("db-wal")).unwrap().len();
         assert!(log > 70 << 20, "the log was copied at the end: {log} bytes");
-        check_and_close(&path, &mut decided);
+        check_and_close(&path, alone, &mut decided);
         let store = ControlStore::open(&path).unwrap();
         let config = store.group_config(&Reader::server(), "default").unwrap().unwrap();
         assert!(config.body == large.body, "{} bytes", config.body.len());
@@ -246,18 +282,27 @@ fn failed_flush_of_an_automatic_checkpoint_refuses_decisions() {
     }
 }
 
-#[test]
-fn decisions_survive_device_faults_and_a_power_cut() {
+fn fail_device(open: Open, step: usize) {
     if device::or_skip(available(Fs::Ext4)).is_none() {
         return;
     }
     let mut device = Device::new(64 << 20).unwrap();
     device.mount(Fs::Ext4).unwrap();
     let runs = device.fail_each(
-        step(5),
-        |folder| prepare(&db(folder)),
-        |folder, decided| work(&db(folder), decided),
-        |folder, decided| check(&db(folder), decided),
+        step,
+        |folder| prepare(&db(folder), open),
+        |folder, decided| work(&db(folder), open, decided),
+        |folder, decided| check(&db(folder), open, decided),
     );
     assert!(runs > 20, "{runs} runs");
+}
+
+#[test]
+fn decisions_survive_device_faults_and_a_power_cut() {
+    fail_device(alone, step(5));
+}
+
+#[test]
+fn logged_decisions_survive_device_faults_and_a_power_cut() {
+    fail_device(logged, step(13));
 }

@@ -125,10 +125,10 @@ fn database_from_before_the_first_record_is_refused() {
     let refused = ControlStore::open_logged(&older, 1, log.clone()).err().unwrap();
     assert!(matches!(refused, ControlError::BeforeJournal { first: 1 }), "{refused}");
     // Unless an administrator says that it has everything.
-    ControlStore::forget_position(&path).unwrap();
-    assert_eq!(ControlStore::position_of(&path).unwrap(), None);
-    drop(open(&path, &log));
-    assert_eq!(ControlStore::position_of(&path).unwrap(), Some(log.end()));
+    ControlStore::forget_position(&older).unwrap();
+    assert_eq!(ControlStore::position_of(&older).unwrap(), None);
+    drop(open(&older, &log));
+    assert_eq!(ControlStore::position_of(&older).unwrap(), Some(log.end()));
 }
 
 #[test]
