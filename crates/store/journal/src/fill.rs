@@ -293,6 +293,8 @@ fn body(grid: Grid, total: u64, records: u64, lag: u8) -> Option<Vec<u8>> {
     match records {
         0 => (size == 0).then(Vec::new),
         1 => Some(vec![0; size]),
+        // Each record needs a byte; the number may come from a header that is wrong.
+        many if many > size as u64 => None,
         _ => {
             // A record without bytes is a length of 0.
             let mut body = vec![0; records as usize - 1];
