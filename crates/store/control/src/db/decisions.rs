@@ -40,6 +40,12 @@ pub(super) enum Kind {
     Trial,
 }
 
+impl Kind {
+    fn is_durable(self) -> bool {
+        matches!(self, Self::Durable | Self::Reports)
+    }
+}
+
 /// The transaction that is open, and what several calls wait for.
 pub(super) struct Open {
     shared: Arc<Shared>,
@@ -132,7 +138,9 @@ impl ControlStore {
         let mut writer = self.writer.lock();
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         let guard = OnPanic(&mut writer);
-        let done = self.expect_file().and_then(|()| guard.0.join(reader, kind, work));
+        // Lists write what agents reported before they read; they work while the file is gone.
+        let there = if kind.is_durable() { self.expect_file() } else { Ok(()) };
+        let done = there.and_then(|()| guard.0.join(reader, kind, work));
         let shared = guard.0.open.as_ref().map(|open| Arc::clone(&open.shared));
         if self.waiting.load(Ordering::SeqCst) == 0 || guard.0.is_full() {
             guard.0.settle();
@@ -172,7 +180,7 @@ impl Writer {
         }
         self.conn.prepare_cached("RELEASE decision")?.execute([])?;
         if out.is_ok() {
-            open.durable |= matches!(kind, Kind::Durable | Kind::Reports);
+            open.durable |= kind.is_durable();
             open.reports |= kind == Kind::Reports;
         }
         out
@@ -187,7 +195,7 @@ impl Writer {
         work: impl FnOnce(&Connection) -> ControlResult<T>,
     ) -> ControlResult<T> {
         self.failures.expect_none()?;
-        let durable = matches!(kind, Kind::Durable | Kind::Reports);
+        let durable = kind.is_durable();
         if self.log.as_ref().is_none_or(|log| log.rows.is_none()) {
             // Set each time, so that no transaction inherits the level of another.
             let level = if durable { "FULL" } else { "NORMAL" };
