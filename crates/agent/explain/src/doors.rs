@@ -95,7 +95,7 @@ impl Doors {
             let root = self.root.as_os_str().as_encoded_bytes();
             let below = path.strip_prefix(root.strip_suffix(b"/").unwrap_or(root));
             let listed = below.is_some_and(|path| self.overrides.has(path, mode));
-            // What dpkg writes besides the content of packages is no reason for a privilege.
+            // Files that dpkg writes besides the content of packages need no privilege.
             let is_delivered = is_dpkg && cause.kind == CauseKind::Package;
             if !is_delivered && !is_own && !listed {
                 let was = cause.detail;

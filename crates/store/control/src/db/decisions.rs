@@ -111,6 +111,11 @@ impl Shared {
     }
 }
 
+/// Returns the error for work that succeeded although SQLite rolled its transaction back.
+fn rolled_back() -> ControlError {
+    ControlError::NotLogged("the transaction was rolled back".into())
+}
+
 /// Rolls the open transaction back if a decision panics.
 struct OnPanic<'a>(&'a mut Writer);
 
@@ -173,7 +178,7 @@ impl Writer {
             // After some errors SQLite rolls the whole transaction back.
             let why = out.as_ref().err().map_or_else(String::new, ToString::to_string);
             self.abandon(Failed::NotLogged(format!("the transaction was rolled back: {why}")));
-            return out;
+            return out.and_then(|_| Err(rolled_back()));
         }
         if out.is_err() || kind == Kind::Trial {
             self.conn.prepare_cached("ROLLBACK TO decision")?.execute([])?;
@@ -205,8 +210,11 @@ impl Writer {
         let reports = kind == Kind::Reports;
         self.open = Some(Open { shared: Arc::default(), durable, reports, members: 1 });
         let charge = self.meter.charge(reader);
-        let out = work(&self.conn);
+        let mut out = work(&self.conn);
         drop(charge);
+        if self.conn.is_autocommit() {
+            out = out.and_then(|_| Err(rolled_back()));
+        }
         if out.is_err() || kind == Kind::Trial {
             self.open = None;
             self.roll_back();
